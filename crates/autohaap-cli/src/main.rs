@@ -1,0 +1,3 @@
+//! The `autohaap` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Time of an asymmetric 1F1B pipeline.

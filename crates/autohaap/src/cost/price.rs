@@ -1,0 +1,1 @@
+//! A placed plan to a prediction.
