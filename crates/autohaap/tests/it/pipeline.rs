@@ -378,30 +378,56 @@ fn jumping_over_repeating_rounds_changes_nothing() {
 
 #[test]
 fn the_steady_period_is_the_simulated_one() {
+    const CASES: u32 = 20_000;
+    const SETTLED: u32 = 1_000;
     let (mut source, mut scratch) = (Source::new(4), Scratch::default());
-    for case in 0..2_000 {
+    let mut checked = 0;
+    for case in 0..CASES {
         let Pipeline {
             stages, in_flight, ..
         } = source.pipeline(1);
         let critical = critical_cycle(&stages, &in_flight);
-        // The growth over many turns of the critical cycle, after the transient.
-        let turns = 64 * critical.advance;
-        let mut time = |m| makespan_unabridged(&stages, &in_flight, m, &mut scratch);
-        let simulated = (time(4_000 + turns) - time(4_000)) / f64::from(turns);
         let what = format!("case {case}: {critical:?} {in_flight:?} {stages:?}");
-        assert_near(critical.period, simulated, 1e-9, &what);
         // The definition, term by term.
-        let mut period: f64 = 0.0;
+        let mut cycles = Vec::new();
         for s in 0..stages.len() {
             let mut segment = 0.0;
             for e in s..stages.len() {
-                let advance = f64::from(in_flight[s] - in_flight[e] + 1);
-                period = period.max((segment + stages[e].compute()) / advance);
+                let advance = in_flight[s] - in_flight[e] + 1;
+                cycles.push(((segment + stages[e].compute()) / f64::from(advance), advance));
                 segment += stages[e].compute() + stages[e].links();
             }
         }
+        let period = cycles.iter().map(|&(period, _)| period).fold(0.0, f64::max);
         assert_near(critical.period, period, 1e-12, &what);
+        // Equally slow cycles repeat together after their common multiple.
+        let tied = cycles
+            .iter()
+            .filter(|(other, _)| (other - period).abs() < 1e-12 * period);
+        let common = tied.fold(1_u64, |common, &(_, advance)| {
+            let (mut a, mut b) = (common, u64::from(advance));
+            while b > 0 {
+                (a, b) = (b, a % b);
+            }
+            common / a * u64::from(advance)
+        });
+        if common > 2_000 {
+            continue;
+        }
+        let turns = common as u32 * (512 / common as u32).max(1);
+        // The growth over whole turns after the transient.
+        let mut growth = |from| {
+            let mut time = |m| makespan_unabridged(&stages, &in_flight, m, &mut scratch);
+            (time(from + turns) - time(from)) / f64::from(turns)
+        };
+        let simulated = growth(SETTLED);
+        if (simulated - period).abs() > 1e-9 * period {
+            // A second cycle almost as slow prolongs the transient: look later.
+            assert_near(period, growth(40 * SETTLED), 1e-9, &what);
+        }
+        checked += 1;
     }
+    assert!(checked > CASES * 9 / 10, "{checked}");
 }
 
 #[test]
