@@ -411,7 +411,9 @@ fn the_steady_period_is_the_simulated_one() {
             }
             common / a * u64::from(advance)
         });
-        if common > 2_000 {
+        // A cycle almost as slow as the slowest may lead for as long as it likes.
+        let close = |other: f64| (1e-12..2e-4).contains(&(1.0 - other / period));
+        if common > 2_000 || cycles.iter().any(|&(other, _)| close(other)) {
             continue;
         }
         let turns = common as u32 * (512 / common as u32).max(1);
@@ -422,7 +424,7 @@ fn the_steady_period_is_the_simulated_one() {
         };
         let simulated = growth(SETTLED);
         if (simulated - period).abs() > 1e-9 * period {
-            // A second cycle almost as slow prolongs the transient: look later.
+            // The second slowest cycle still leads: look later.
             assert_near(period, growth(40 * SETTLED), 1e-9, &what);
         }
         checked += 1;

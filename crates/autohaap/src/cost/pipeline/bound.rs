@@ -43,7 +43,7 @@ pub enum Depth {
 }
 
 /// Ends kept; more would cost time and tighten nothing in practice.
-const ENDS: usize = 4;
+const ENDS: usize = 3;
 
 /// A segment from the first stage of the suffix, as far as cycles through it matter.
 #[derive(Debug, Clone, Copy, PartialEq)]
