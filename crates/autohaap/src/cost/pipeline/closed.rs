@@ -26,7 +26,13 @@ pub struct Critical {
 /// Finds the slowest cycle. Starts at the slowest stage and moves to the most violated cycle until none is left
 /// (Dinkelbach's iteration); each round is O(p) and one or two usually suffice.
 pub fn critical_cycle(stages: &[StageTime], in_flight: &[u32]) -> Critical {
+    critical_cycle_within(stages, in_flight, u32::MAX)
+}
+
+/// [`critical_cycle`] with depths of at least 1 and at most `cap`.
+fn critical_cycle_within(stages: &[StageTime], in_flight: &[u32], cap: u32) -> Critical {
     debug_assert_eq!(stages.len(), in_flight.len());
+    let held = |depth: u32| depth.clamp(1, cap);
     let mut best = Critical {
         period: 0.0,
         first: 0,
@@ -43,6 +49,7 @@ pub fn critical_cycle(stages: &[StageTime], in_flight: &[u32]) -> Critical {
                 advance: 1,
             };
         }
+        let depth = held(depth);
         if depth > above {
             return Critical {
                 period: f64::INFINITY,
@@ -60,7 +67,7 @@ pub fn critical_cycle(stages: &[StageTime], in_flight: &[u32]) -> Critical {
         let (mut low, mut low_at, mut low_position) = (f64::INFINITY, 0, 0.0);
         let (mut excess, mut worst) = (0.0, None);
         for (s, (stage, &depth)) in stages.iter().zip(in_flight).enumerate() {
-            let level = position + period * f64::from(depth);
+            let level = position + period * f64::from(held(depth));
             let end = position + stage.compute();
             let over = level + stage.compute() - period - low;
             if over > excess {
@@ -76,7 +83,7 @@ pub fn critical_cycle(stages: &[StageTime], in_flight: &[u32]) -> Critical {
         let Some((first, last, segment)) = worst.filter(|_| excess > 4e-15 * position) else {
             return best;
         };
-        let advance = in_flight[first] - in_flight[last] + 1;
+        let advance = held(in_flight[first]) - held(in_flight[last]) + 1;
         let period = segment / f64::from(advance);
         if period <= best.period {
             return best;
@@ -139,7 +146,7 @@ pub fn closed_form_step(stages: &[StageTime], in_flight: &[u32], micro_batches: 
     match micro_batches {
         0 => 0.0,
         1 => through,
-        m => through + f64::from(m - 1) * steady_period(stages, in_flight),
+        m => through + f64::from(m - 1) * critical_cycle_within(stages, in_flight, m).period,
     }
 }
 

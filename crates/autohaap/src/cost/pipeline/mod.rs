@@ -12,8 +12,8 @@
 //! | exact times of blocking exchanges | [`rendezvous()`] | O(p m) |
 //!
 //! A stage may not hold more than the stage before it: stage `s` would wait for a backward that stage `s + 1`
-//! withholds until it has received a forward which stage `s` withholds in turn. Every function here answers
-//! infinity for such depths; [`executable_depths`] lowers them to the nearest ones that run.
+//! withholds until it has received a forward which stage `s` withholds in turn. Times of such depths are
+//! infinite; [`executable_depths`] lowers them to the nearest ones that run.
 //!
 //! All times are plain `f64` in seconds, because these functions are the innermost loop of the search.
 
