@@ -19,7 +19,7 @@ pub struct Critical {
     pub first: usize,
     /// Last stage of the cycle.
     pub last: usize,
-    /// Micro-batches one turn of the cycle advances by.
+    /// Micro-batches one turn of the cycle advances by; 0 if the depths deadlock.
     pub advance: u32,
 }
 
@@ -146,7 +146,14 @@ pub fn closed_form_step(stages: &[StageTime], in_flight: &[u32], micro_batches: 
     match micro_batches {
         0 => 0.0,
         1 => through,
-        m => through + f64::from(m - 1) * critical_cycle_within(stages, in_flight, m).period,
+        m => {
+            let mut period = steady_period(stages, in_flight);
+            if period.is_infinite() {
+                // No deadlock where depths rise above the number of micro-batches only.
+                period = critical_cycle_within(stages, in_flight, m).period;
+            }
+            through + f64::from(m - 1) * period
+        }
     }
 }
 
