@@ -1,0 +1,3 @@
+//! Promises that hold across modules, one file each.
+
+mod pipeline;
