@@ -42,7 +42,11 @@ fn assumed<T>(value: T, source: &str) -> Sourced<T> {
 /// With a measured matmul peak, dense products reach 0.9 of it (median of large shapes over five data-centre GPUs: 0.83 to
 /// 0.98) and flash attention 0.6 (0.45 on AMD). Without one, the share of the datasheet peak depends on the architecture.
 /// Expert products reach 0.8 of dense ones; memory-bound work 0.85 of the memory bandwidth.
-pub(super) fn efficiency(architecture: &str, measured: bool, flash: bool) -> BTreeMap<OperatorClass, Sourced<f64>> {
+pub(super) fn efficiency(
+    architecture: &str,
+    measured: bool,
+    flash: bool,
+) -> BTreeMap<OperatorClass, Sourced<f64>> {
     let amd = architecture.starts_with("CDNA") || architecture.starts_with("DCU");
     let of_sheet = match architecture {
         "Ampere" => 0.77,
