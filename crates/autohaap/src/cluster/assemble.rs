@@ -57,18 +57,18 @@ pub(super) fn cards(
     count: u32,
     rate: ByteRate,
     from: Provenance,
-    source: Option<String>,
+    source: Option<&str>,
 ) -> Cards {
     let sourced = |value| Sourced {
         value,
         from,
-        source: source.clone(),
+        source: source.map(str::to_owned),
     };
     Cards {
         count: Sourced {
             value: count,
             from,
-            source: source.clone(),
+            source: source.map(str::to_owned),
         },
         link: Link {
             fabric: Fabric::Switched,
@@ -89,7 +89,7 @@ fn assumed_cards(device: &DeviceType) -> (Cards, String) {
     let (count, rate) = parse_cards(cards_text).unwrap_or((1, ByteRate(12.5e9)));
     let source = format!("typical for {}", device.name);
     (
-        cards(network, count, rate, Provenance::Assumed, Some(source)),
+        cards(network, count, rate, Provenance::Assumed, Some(&source)),
         text.to_owned(),
     )
 }
@@ -142,6 +142,18 @@ impl Description {
                 }
                 cards
             });
+            if total > 1
+                && spec
+                    .cards
+                    .as_ref()
+                    .is_some_and(|c| c.link.bandwidth.from == Provenance::Assumed)
+            {
+                let note =
+                    "the network has a fabric but no rate: one card of 100 Gb/s a node is assumed".to_owned();
+                if !self.notes.contains(&note) {
+                    self.notes.push(note);
+                }
+            }
             let mixed = spec
                 .groups
                 .windows(2)

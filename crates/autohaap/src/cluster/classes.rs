@@ -141,6 +141,10 @@ impl Cluster {
     }
 
     /// Reads `node:index`; excluded devices have an address too.
+    #[allow(
+        clippy::result_large_err,
+        reason = "a problem is made once, at the end of an input"
+    )]
     pub fn parse_device(&self, address: &str) -> Result<(usize, u32), Problem> {
         let wrong = |message: String, hint: String| {
             Err(Problem::new(&codes::BAD_ADDRESS, address, message).hint(hint))
@@ -152,7 +156,7 @@ impl Cluster {
             );
         };
         let Some(node) = self.nodes.iter().position(|n| n.name == name) else {
-            let near = crate::error::nearest(name, self.nodes.iter().map(|n| n.name.as_str()));
+            let near = crate::error::nearest(name, self.nodes.iter().take(2000).map(|n| n.name.as_str()));
             let hint = near.map_or_else(
                 || "the cluster has no nodes".to_owned(),
                 |n| format!("the nearest node is `{n}`"),
@@ -210,10 +214,8 @@ impl Cluster {
         bare.name.clear();
         bare.notes.clear();
         let json = serde_json::to_vec(&bare).unwrap_or_default();
-        Sha256::digest(&json)
-            .iter()
-            .take(8)
-            .map(|b| format!("{b:02x}"))
-            .collect()
+        let hash = Sha256::digest(&json);
+        let head: [u8; 8] = std::array::from_fn(|i| hash[i]);
+        format!("{:016x}", u64::from_be_bytes(head))
     }
 }

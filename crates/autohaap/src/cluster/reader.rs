@@ -10,6 +10,12 @@ use crate::error::{Code, Problem, Problems, cluster as codes, nearest};
 /// A value with its place in the text.
 pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
+/// The most problems that are recorded; one mistake repeated in every line needs no longer list.
+const MOST_PROBLEMS: usize = 200;
+
+/// The longest source line that is shown.
+const MOST_SHOWN: usize = 300;
+
 /// The document and the problems found so far.
 pub(super) struct Reader<'a> {
     text: &'a str,
@@ -67,6 +73,9 @@ impl<'a> Reader<'a> {
         message: impl Into<String>,
         hint: impl Into<String>,
     ) {
+        if self.problems.0.len() >= MOST_PROBLEMS {
+            return;
+        }
         let path = if path.is_empty() {
             self.source.to_owned()
         } else {
@@ -83,7 +92,7 @@ impl<'a> Reader<'a> {
                 .text
                 .get(from..)
                 .and_then(|t| t.lines().next())
-                .map(str::to_owned);
+                .map(|l| l.chars().take(MOST_SHOWN).collect());
         }
         self.problems.push(problem);
     }
@@ -100,7 +109,7 @@ impl<'a> Reader<'a> {
     pub(super) fn only(&mut self, section: &Section<'a>, legal: &[&str]) {
         for key in section.table.keys() {
             let name = key.get_ref().as_ref();
-            if !legal.contains(&name) {
+            if !legal.contains(&name) && self.problems.0.len() < MOST_PROBLEMS {
                 let shown: String = name.chars().take(60).collect();
                 let hint = nearest(&shown, legal.iter().copied())
                     .map_or_else(String::new, |n| format!("the nearest key is `{n}`"));
@@ -185,7 +194,7 @@ impl<'a> Reader<'a> {
             DeValue::String(text) => vec![(text.as_ref(), value.span())],
             DeValue::Array(items) => {
                 let mut found = Vec::new();
-                for item in items.iter() {
+                for item in items {
                     match item.get_ref().as_str() {
                         Some(text) => found.push((text, item.span())),
                         None => self.wrong_type(item, &section.at(names[0]), "a list of strings"),

@@ -105,7 +105,6 @@ impl<'a> Shorthand<'a> {
             ..Description::default()
         };
         let network = match parts.as_slice() {
-            [_] => None,
             [_, network] => self.network(*network),
             [_, _, third, ..] => {
                 self.problem(
@@ -116,7 +115,7 @@ impl<'a> Shorthand<'a> {
                 );
                 None
             }
-            [] => None,
+            _ => None,
         };
         let mut total = 0_u64;
         let mut number = 0_u64;
@@ -223,9 +222,7 @@ impl<'a> Shorthand<'a> {
             self.problem(&codes::SHORTHAND, piece.start, "an empty group", example);
             return None;
         }
-        let Some((nodes, rest)) = self.number(piece, example) else {
-            return None;
-        };
+        let (nodes, rest) = self.number(piece, example)?;
         let rest = rest.trim();
         let Some(mark) = rest
             .text
@@ -318,10 +315,10 @@ impl<'a> Shorthand<'a> {
                     );
                     return None;
                 }
-                if let Some(note) = found.assumed {
-                    if !description.notes.contains(&note) {
-                        description.notes.push(note);
-                    }
+                if let Some(note) = found.assumed
+                    && !description.notes.contains(&note)
+                {
+                    description.notes.push(note);
                 }
                 let name = found.device_type.name.clone();
                 description

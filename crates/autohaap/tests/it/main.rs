@@ -1,0 +1,6 @@
+//! Promises that cross module borders.
+
+mod cluster;
+mod cluster_file;
+mod cluster_hostile;
+mod cluster_network;
