@@ -35,7 +35,7 @@ impl Node {
         let mut runs = Vec::new();
         let mut first = 0;
         for group in &self.groups {
-            let end = first + group.count;
+            let end = group.count.saturating_add(first);
             let mut start = first;
             for excluded in self.excluded.iter().copied().filter(|i| (first..end).contains(i)) {
                 if excluded > start {
@@ -128,8 +128,8 @@ impl Cluster {
     pub fn total_devices(&self) -> u32 {
         self.nodes
             .iter()
-            .map(|n| n.usable().iter().map(|r| r.2).sum::<u32>())
-            .sum()
+            .map(|n| n.usable().iter().map(|r| r.2).fold(0, u32::saturating_add))
+            .fold(0, u32::saturating_add)
     }
 
     /// The address of a device in plans: `node:index`.
@@ -180,10 +180,10 @@ impl Cluster {
     pub fn device_type_at(&self, node: usize, index: u32) -> Option<&str> {
         let mut first = 0;
         for group in &self.nodes.get(node)?.groups {
-            if index < first + group.count {
+            if index < group.count.saturating_add(first) {
                 return Some(&group.device_type);
             }
-            first += group.count;
+            first = group.count.saturating_add(first);
         }
         None
     }

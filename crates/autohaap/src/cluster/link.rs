@@ -87,7 +87,7 @@ impl Link {
         let at = |ranks: u32| {
             let from = points.partition_point(|p| p.ranks < ranks);
             let to = points.partition_point(|p| p.ranks <= ranks);
-            self.at_size(op, ranks, &points[from..to], bytes)
+            self.at_size(op, ranks, points.get(from..to)?, bytes)
         };
         // Bandwidth terms at unit rate, with the growth that the fabric gives: it must not depend on the link's own figures,
         // or a faster link could make a measured time slower.
@@ -108,32 +108,33 @@ impl Link {
                 },
             )
         };
-        let scaled = |ranks: u32| at(ranks) * unit(n) / unit(ranks);
+        let scaled = |ranks: u32| Some(at(ranks)? * unit(n) / unit(ranks));
         if n <= first.ranks {
-            return Some(if n == first.ranks {
+            return if n == first.ranks {
                 at(n)
             } else {
                 scaled(first.ranks)
-            });
+            };
         }
         if n >= last.ranks {
-            return Some(if n == last.ranks {
+            return if n == last.ranks {
                 at(n)
             } else {
                 scaled(last.ranks)
-            });
+            };
         }
-        let above = points[points.partition_point(|p| p.ranks < n)].ranks;
+        let next = points.partition_point(|p| p.ranks < n);
+        let above = points.get(next)?.ranks;
         if above == n {
-            return Some(at(n));
+            return at(n);
         }
-        let below = points[points.partition_point(|p| p.ranks < n) - 1].ranks;
+        let below = points.get(next.checked_sub(1)?)?.ranks;
         let weight = (f64::from(n) / f64::from(below)).ln() / (f64::from(above) / f64::from(below)).ln();
-        Some((at(below).ln() * (1.0 - weight) + at(above).ln() * weight).exp())
+        Some((at(below)?.ln() * (1.0 - weight) + at(above)?.ln() * weight).exp())
     }
 
-    /// Interpolation over the size; `points` is one operation and group size, sorted, not empty.
-    fn at_size(&self, op: Collective, ranks: u32, points: &[LinkPoint], bytes: f64) -> f64 {
+    /// Interpolation over the size; `points` is one operation and group size, sorted. `None` without points.
+    fn at_size(&self, op: Collective, ranks: u32, points: &[LinkPoint], bytes: f64) -> Option<f64> {
         let line = |p: &LinkPoint| {
             let n = f64::from(ranks);
             let floor = flat(
@@ -149,14 +150,11 @@ impl Link {
             floor + (p.time_s.0 - floor) * bytes / p.bytes.0
         };
         let above = points.partition_point(|p| p.bytes.0 < bytes);
-        if above == 0 {
-            return line(&points[0]);
-        }
-        if above == points.len() {
-            return line(&points[above - 1]);
+        if above == 0 || above == points.len() {
+            return points.get(above.saturating_sub(1)).map(line);
         }
         let (low, high) = (&points[above - 1], &points[above]);
         let weight = (bytes / low.bytes.0).ln() / (high.bytes.0 / low.bytes.0).ln();
-        (low.time_s.0.ln() * (1.0 - weight) + high.time_s.0.ln() * weight).exp()
+        Some((low.time_s.0.ln() * (1.0 - weight) + high.time_s.0.ln() * weight).exp())
     }
 }

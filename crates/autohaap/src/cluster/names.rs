@@ -62,6 +62,9 @@ const NOISE: &[&str] = &[
     "superchip",
 ];
 
+/// Words that are also written without a gap before the family.
+const GLUED: &[&str] = &["nvidia", "ascend", "geforce", "tesla", "instinct", "kunlun"];
+
 /// A name taken apart: family, form factor and memory size.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Parts {
@@ -100,6 +103,11 @@ fn take_apart(name: &str) -> Parts {
         .split(|c: char| !c.is_alphanumeric())
         .filter(|w| !w.is_empty())
     {
+        let word = GLUED
+            .iter()
+            .find_map(|g| word.strip_prefix(g))
+            .filter(|w| !w.is_empty())
+            .unwrap_or(word);
         if NOISE.contains(&word) {
             continue;
         }
@@ -247,7 +255,7 @@ pub fn nearest_devices(name: &str, count: usize) -> Vec<&'static str> {
             let name = k.entry.device.name.as_str();
             let family = strsim::damerau_levenshtein(&key, bare_family(&k.own.family));
             let full = strsim::damerau_levenshtein(&short.to_lowercase(), &name.to_lowercase());
-            (family != 0 || key.is_empty(), family * 4 + full, name)
+            (family != 0 || key.is_empty(), family * 100 + full, name)
         })
         .collect();
     scored.sort_unstable();

@@ -37,7 +37,7 @@ impl Group {
 impl Node {
     /// Devices of the node, excluded ones too.
     pub fn devices(&self) -> u32 {
-        self.groups.iter().map(|g| g.count).sum()
+        self.groups.iter().fold(0, |sum, g| g.count.saturating_add(sum))
     }
 
     /// Bandwidth of all network cards together.

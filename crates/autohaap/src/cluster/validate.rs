@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::cluster::Cluster;
 use crate::cluster::assemble::LIMIT;
+use crate::cluster::{Cluster, Link};
 use crate::error::{Problem, Problems, cluster as codes, nearest};
 
 impl Cluster {
@@ -13,6 +13,7 @@ impl Cluster {
         let mut problems = Problems::new();
         self.check_sizes(&mut problems);
         self.check_nodes(&mut problems);
+        self.check_links(&mut problems);
         self.check_tiers(&mut problems);
         self.check_domains(&mut problems);
         self.check_bridges(&mut problems);
@@ -108,6 +109,47 @@ impl Cluster {
                 problems.push(
                     Problem::new(&codes::MISSING_FIGURES, format!("device_types.{name}"), message).hint(hint),
                 );
+            }
+        }
+    }
+
+    /// Rates above zero, latencies and efficiencies in range, measured points sorted and positive.
+    fn check_links(&self, problems: &mut Problems) {
+        let check = |link: &Link, path: String, problems: &mut Problems| {
+            let positive = |v: f64| v.is_finite() && v > 0.0;
+            let sound = positive(link.bandwidth.value.0)
+                && positive(link.pair_bandwidth.value.0)
+                && positive(link.efficiency.value)
+                && link.efficiency.value <= 1.0
+                && (0.0..1.0).contains(&link.latency.value.0);
+            if !sound {
+                let message = "a link with a rate, latency or efficiency out of range";
+                let hint = "rates are positive, latencies in [0, 1) s, efficiencies in (0, 1]";
+                problems.push(Problem::new(&codes::IMPLAUSIBLE, &path, message).hint(hint));
+            }
+            let rising = link.table.windows(2).all(|w| {
+                (w[0].op, w[0].ranks) < (w[1].op, w[1].ranks)
+                    || ((w[0].op, w[0].ranks) == (w[1].op, w[1].ranks)
+                        && w[0].bytes.0 < w[1].bytes.0
+                        && w[0].time_s.0 <= w[1].time_s.0)
+            });
+            let points = link
+                .table
+                .iter()
+                .all(|p| p.ranks >= 2 && positive(p.bytes.0) && positive(p.time_s.0));
+            if !rising || !points {
+                let message = "measured points are not sorted, positive and rising";
+                let hint = "sort by operation, ranks and size; times must not fall as sizes rise";
+                problems.push(Problem::new(&codes::BAD_TABLE, &path, message).hint(hint));
+            }
+        };
+        for (name, device) in &self.device_types {
+            check(&device.intra, format!("device_types.{name}.intra"), problems);
+        }
+        for (i, node) in self.nodes.iter().enumerate() {
+            check(&node.nic, format!("nodes[{i}].nic"), problems);
+            if let Some(cross) = &node.cross {
+                check(cross, format!("nodes[{i}].cross"), problems);
             }
         }
     }

@@ -165,6 +165,8 @@ fn names_are_forgiving() {
         ("Intel Gaudi 3", "Gaudi3"),
         ("Ascend 910B", "Ascend 910B2"),
         ("ascend-910b3", "Ascend 910B3"),
+        ("Ascend910B3", "Ascend 910B3"),
+        ("GeForceRTX3090", "RTX 3090"),
         ("910C", "Ascend 910C"),
         ("MetaX C500-64GB", "MXC500 (PCIe)"),
         ("BI-V150", "BI-V150"),

@@ -254,3 +254,39 @@ fn templates_parse() {
         assert!(text.lines().filter(|l| l.contains('#')).count() > 3);
     }
 }
+
+#[test]
+fn rules_of_the_whole_cluster_have_places() {
+    let text = format!("{NODE}[[domains]]\nname = \"nccl\"\ndevice_types = []\n");
+    let p = read(&text).unwrap_err();
+    assert_eq!((p.0[0].code.id, p.0[0].line), ("E311", Some(4)));
+    let text = format!("{NODE}{}tier = \"r\"\n", NODE.replace("\"a\"", "\"b\""));
+    let p = read(&text).unwrap_err();
+    assert_eq!((p.0[0].code.id, p.0[0].line), ("E312", Some(4)));
+    assert!(
+        p.0[0].path.starts_with("cluster.toml: nodes[1]"),
+        "{}",
+        p.0[0].path
+    );
+}
+
+#[test]
+fn a_foreign_cluster_is_checked_as_well() {
+    let mut c = cluster(NODE);
+    assert!(c.validate().is_empty());
+    c.nodes[0].nic.bandwidth.value.0 = 0.0;
+    c.nodes[0].speed_factor.value = f64::NAN;
+    c.domains.clear();
+    c.device_types
+        .get_mut("A100-SXM-80GB")
+        .unwrap()
+        .intra
+        .table
+        .reverse();
+    let seen: Vec<&str> = c.validate().0.iter().map(|p| p.code.id).collect();
+    assert_eq!(seen, ["E306", "E319", "E306", "E311"]);
+    c.nodes[0].groups[0].count = u32::MAX;
+    let group = c.nodes[0].groups[0].clone();
+    c.nodes[0].groups.push(group);
+    assert_eq!(c.validate().0[0].code.id, "E307");
+}

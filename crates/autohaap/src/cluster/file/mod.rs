@@ -48,6 +48,15 @@ struct File<'a> {
     defined: BTreeMap<String, DeviceType>,
     /// Names as written in nodes, with their canonical names.
     resolved: BTreeMap<String, String>,
+    /// Where each tier, domain and bridge stands, by path.
+    places: BTreeMap<String, Range<usize>>,
+    /// Where the nodes from this index on stand.
+    node_places: BTreeMap<usize, Range<usize>>,
+}
+
+/// The part of a path that has a place: `tiers[2]` of `tiers[2].parent`.
+fn head(path: &str) -> &str {
+    path.split('.').next().unwrap_or(path)
 }
 
 /// Reads a cluster file; all problems are reported together, with their lines.
@@ -77,19 +86,25 @@ pub(super) fn read(text: &str, source: &str) -> Result<Cluster, Problems> {
         out: Description::default(),
         defined: BTreeMap::new(),
         resolved: BTreeMap::new(),
+        places: BTreeMap::new(),
+        node_places: BTreeMap::new(),
     };
     let cluster = file.root(&root);
-    let File { reader, .. } = file;
-    let mut problems = reader.finish();
+    let sound = cluster.as_ref().filter(|_| file.reader.problems.is_empty());
+    for problem in sound.map(Cluster::validate).unwrap_or_default().0 {
+        let span = file.place(&problem.path);
+        file.reader.problem(
+            problem.code,
+            span.as_ref(),
+            &problem.path,
+            problem.message,
+            problem.hint,
+        );
+    }
+    let problems = file.reader.finish();
     match cluster {
-        Some(cluster) if problems.is_empty() => {
-            problems.extend(cluster.validate());
-            for problem in &mut problems.0 {
-                problem.path = format!("{source}: {}", problem.path);
-            }
-            problems.or(cluster)
-        }
-        _ => Err(problems),
+        Some(cluster) => problems.or(cluster),
+        None => Err(problems),
     }
 }
 
@@ -195,6 +210,20 @@ impl<'a> File<'a> {
         Some(cluster)
     }
 
+    /// Where a path of the expanded cluster stands in the file.
+    fn place(&self, path: &str) -> Option<Range<usize>> {
+        let head = head(path);
+        if let Some(index) = head.strip_prefix("nodes[").and_then(|t| t.strip_suffix(']')) {
+            let index: usize = index.parse().ok()?;
+            return self
+                .node_places
+                .range(..=index)
+                .next_back()
+                .map(|(_, span)| span.clone());
+        }
+        self.places.get(head).cloned()
+    }
+
     fn too_many(&mut self, span: &Range<usize>, path: &str, count: usize) {
         let message = format!("{count} tables under `{path}`");
         let hint = format!("at most {MOST_TABLES}");
@@ -208,6 +237,13 @@ impl<'a> File<'a> {
         if found.len() > MOST_TABLES {
             self.too_many(&found[MOST_TABLES].span, names[0], found.len());
             return Vec::new();
+        }
+        for (i, section) in found.iter().enumerate() {
+            self.places
+                .insert(format!("{}[{i}]", names[0]), section.span.clone());
+        }
+        if let Some(first) = found.first() {
+            self.places.insert(names[0].to_owned(), first.span.clone());
         }
         found
     }
@@ -233,6 +269,11 @@ impl<'a> File<'a> {
                 );
                 return false;
             }
+        }
+        let mut first = 0;
+        for (spec, span) in self.out.nodes.iter().zip(spans) {
+            self.node_places.insert(first, span.clone());
+            first += spec.count as usize;
         }
         let mut seen = BTreeSet::new();
         for (spec, span) in self.out.nodes.iter().zip(spans) {
