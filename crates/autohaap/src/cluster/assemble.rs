@@ -109,6 +109,25 @@ impl Description {
         })
     }
 
+    /// Says where a pair of cards is assumed to have a bridge.
+    fn note_bridges(&mut self) {
+        for device in self.device_types.values() {
+            let link = &device.intra;
+            let bridged = link.fabric == Fabric::Bus && link.pair_bandwidth.value > link.bandwidth.value;
+            let several = self
+                .nodes
+                .iter()
+                .flat_map(|n| &n.groups)
+                .any(|g| g.device_type == device.name && g.count > 1);
+            if bridged && several {
+                self.notes.push(format!(
+                    "`{}` is assumed to have bridges of {} between pairs; without them set `pair_bandwidth`",
+                    device.name, link.pair_bandwidth.value
+                ));
+            }
+        }
+    }
+
     /// Expands the nodes and fills in what was left open. Counts are within [`LIMIT`] and device types are known.
     pub(super) fn assemble(mut self) -> Cluster {
         let total: u64 = self.nodes.iter().map(|n| u64::from(n.count)).sum();
@@ -159,6 +178,23 @@ impl Description {
                 .windows(2)
                 .any(|w| w[0].device_type != w[1].device_type);
             let cross = spec.cross.clone().or_else(|| mixed.then(|| cross_of(&devices)));
+            if let (true, None, Some(link)) = (mixed, &spec.cross, &cross) {
+                let mut words: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
+                words.dedup();
+                let rate = link.bandwidth.value * link.efficiency.value;
+                let staged = if link.efficiency.value <= defaults::STAGED_EFFICIENCY {
+                    ", staged through host memory,"
+                } else {
+                    ""
+                };
+                let note = format!(
+                    "peer access between {} in one node is unknown: {rate}{staged} is assumed; measure it and set `cross`",
+                    words.join(" and ")
+                );
+                if !self.notes.contains(&note) {
+                    self.notes.push(note);
+                }
+            }
             for name in Self::names(spec) {
                 nodes.push(Node {
                     name,
@@ -173,6 +209,7 @@ impl Description {
                 });
             }
         }
+        self.note_bridges();
         // Only the types in use stay: a file may define more.
         let used: std::collections::BTreeSet<String> = self
             .nodes

@@ -208,6 +208,29 @@ impl Cluster {
             .position(|d| d.device_types.iter().any(|t| t == device_type))
     }
 
+    /// The same cluster with neutral names of nodes, tiers and the cluster itself, for reports that are shown in public.
+    #[must_use]
+    pub fn anonymized(&self) -> Self {
+        let mut bare = self.clone();
+        "cluster".clone_into(&mut bare.name);
+        let tiers: std::collections::BTreeMap<&str, String> = self
+            .tiers
+            .iter()
+            .enumerate()
+            .map(|(i, t)| (t.name.as_str(), format!("tier{i}")))
+            .collect();
+        let renamed = |name: &str| tiers.get(name).cloned().unwrap_or_default();
+        for tier in &mut bare.tiers {
+            tier.name = renamed(&tier.name);
+            tier.parent = renamed(&tier.parent);
+        }
+        for (i, node) in bare.nodes.iter_mut().enumerate() {
+            node.name = format!("n{i}");
+            node.tier = renamed(&node.tier);
+        }
+        bare
+    }
+
     /// First 16 hex digits of the SHA-256 of the canonical JSON, display name and notes left out.
     pub fn digest(&self) -> String {
         let mut bare = self.clone();

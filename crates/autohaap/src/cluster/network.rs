@@ -14,7 +14,7 @@
 //! that belong to it and its own link. The slowest member sets the pace. Measured points replace the formula.
 
 use crate::cluster::link::{Rate, flat};
-use crate::cluster::{Cluster, Collective, Link, Node, defaults};
+use crate::cluster::{Cluster, Collective, Fabric, Link, Node, defaults};
 use crate::units::{Bytes, Seconds};
 
 /// Members of a collective group: how many ranks on which node and of which device type, and how many equal groups use
@@ -307,7 +307,7 @@ impl Cluster {
     ///
     /// Devices are (node index, device type). `None` when no path exists (domains without a bridge).
     ///
-    /// Inside a node the pair's link is used (`a + S/B`); between nodes the slower end's share of its network cards, every
+    /// Inside a node the pair's link is used (the host link on a bus, as bridges join some pairs only) (`a + S/B`); between nodes the slower end's share of its network cards, every
     /// crossed uplink and, between domains, the bridge, whose latency is added.
     pub fn transfer_time(
         &self,
@@ -342,7 +342,9 @@ impl Cluster {
                 {
                     return Some(Seconds(time));
                 }
-                own.intra.inside(2.0, flows)
+                // Bridges join some pairs only: in larger nodes an arbitrary pair meets on the host bus.
+                let bridged = own.intra.fabric != Fabric::Bus || sender.devices() <= 2;
+                own.intra.inside(if bridged { 2.0 } else { 3.0 }, flows)
             } else {
                 self.cross_rate(sender, 2.0, flows)
             }

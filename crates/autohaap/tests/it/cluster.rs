@@ -234,7 +234,13 @@ fn the_shorthand_of_the_guide() {
     assert_eq!(c.total_devices(), 4);
     assert_eq!(c.device_type_at(0, 1), Some("RTX 4090"));
     assert_eq!(c.device_type_at(0, 2), Some("RTX 3080"));
-    assert!(c.nodes[0].cross.is_some() && c.notes.is_empty());
+    assert!(c.nodes[0].cross.is_some());
+    assert_eq!(c.notes.len(), 1);
+    assert!(
+        c.notes[0].contains("12.4 GB/s") && c.notes[0].contains("staged"),
+        "{}",
+        c.notes[0]
+    );
 
     let c = cluster("2x8 MI300X + 2x8 H100 @ roce:8x400Gb");
     let names: Vec<&str> = c.domains.iter().map(|d| d.name.as_str()).collect();
@@ -351,4 +357,36 @@ fn the_digest_names_the_hardware() {
     let json = serde_json::to_string(&a).unwrap();
     let back: Cluster = serde_json::from_str(&json).unwrap();
     assert_eq!(back, a);
+}
+
+#[test]
+fn reports_can_hide_host_names() {
+    let text = autohaap::cluster::init_text("mixed");
+    let c = parse_cluster(&text, "cluster.toml").unwrap();
+    let bare = c.anonymized();
+    assert!(bare.validate().is_empty());
+    let names: Vec<&str> = bare.nodes.iter().map(|n| n.name.as_str()).collect();
+    assert_eq!(names, ["n0", "n1", "n2", "n3", "n4"]);
+    assert_eq!(
+        (bare.tiers[1].name.as_str(), bare.nodes[2].tier.as_str()),
+        ("tier1", "tier1")
+    );
+    assert_eq!(bare.classes().len(), c.classes().len());
+}
+
+#[test]
+fn every_figure_of_a_device_has_its_origin() {
+    use autohaap::cluster::{device_detail, device_table};
+    assert_eq!(device_table().len(), 89);
+    assert_eq!(device_table().iter().filter(|r| !r.usable).count(), 2);
+    let (entry, figures, assumed) = device_detail("H100").unwrap();
+    assert_eq!(entry.device.name, "H100-SXM-80GB");
+    assert!(assumed.is_some());
+    assert!(figures.iter().all(|f| !f.source.is_empty() && !f.text.is_empty()));
+    let measured = figures.iter().find(|f| f.key == "measured_peak").unwrap();
+    assert_eq!(
+        (measured.value, measured.from),
+        (Some(794.5e12), Provenance::Measured)
+    );
+    assert_eq!(device_detail("H101").unwrap_err().code.id, "E302");
 }

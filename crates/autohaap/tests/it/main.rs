@@ -1,4 +1,4 @@
-//! Promises that cross module borders.
+//! Promises that hold across modules, one file each.
 
 mod cluster;
 mod cluster_devices;
