@@ -174,8 +174,8 @@ impl CatalogueEntry {
                 &format!("intra.table.{op}"),
                 text,
                 Some(point.time_s.0),
-                Provenance::Measured,
-                Some(&d.source),
+                self.link_table.from,
+                self.link_table.source.as_ref(),
             );
         }
         let words = [
