@@ -178,19 +178,22 @@ pub(super) fn build(f: &mut Fields<'_>, name: &str) -> Option<Model> {
 
 /// Key/value heads count only under `group-query-attention`; an object without that flag means what it says.
 fn query_groups(f: &mut Fields<'_>) {
-    let Some(groups) = f.take("num_query_groups") else {
+    if !f.has("num_query_groups") {
         return;
-    };
+    }
     match f.flag(&["group_query_attention"]) {
-        Some(true) => f.set("num_key_value_heads", groups),
-        None if !f.is_arguments() => f.set("num_key_value_heads", groups),
-        _ => f.note("`--num-query-groups` is not used without `--group-query-attention`"),
+        Some(true) => f.rename(&[("num_query_groups", "num_key_value_heads")]),
+        None if !f.is_arguments() => f.rename(&[("num_query_groups", "num_key_value_heads")]),
+        _ => {
+            f.take("num_query_groups");
+            f.note("`--num-query-groups` is not used without `--group-query-attention`");
+        }
     }
 }
 
 /// Without a width: four times the hidden width, or two thirds of it in multiples of 64 under SwiGLU.
 fn ffn(f: &mut Fields<'_>, gated: bool) {
-    if f.value("ffn_hidden_size").is_some() || !gated {
+    if f.value("ffn_hidden_size").is_some() {
         return;
     }
     if let Some(hidden) = f
@@ -198,7 +201,7 @@ fn ffn(f: &mut Fields<'_>, gated: bool) {
         .and_then(|v| v.as_u64())
         .filter(|h| *h <= limit::HIDDEN)
     {
-        let width = (4 * hidden * 2 / 3 / 64 * 64).max(1);
+        let width = if gated { (4 * hidden * 2 / 3 / 64 * 64).max(1) } else { 4 * hidden };
         f.set("ffn_hidden_size", Value::from(width));
         f.assume("ffn_hidden_size", width);
     }
