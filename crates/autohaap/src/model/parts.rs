@@ -1,4 +1,12 @@
 //! What an atom consists of, for cost and memory: weights, operators and saved tensors, each with its sharding class.
+//!
+//! The expansion itself lives in `ends` (embedding, head), `block` and `mixer`.
+
+mod block;
+mod ends;
+mod mixer;
+
+use super::{Atom, Shape};
 
 /// How tensor parallelism divides a tensor or operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,4 +148,102 @@ pub struct Parts {
     pub experts: u64,
     /// Inner width of an expert: ETP must divide it. 0 = none.
     pub expert_width: u64,
+}
+
+impl Atom {
+    /// Expands the atom into weights, forward operators, saved tensors and the numbers that parallel degrees must
+    /// divide.
+    ///
+    /// Saved tensors follow the per-tensor inventory of a flash-attention layer without dropout: a gated
+    /// grouped-query layer keeps `8h + 2(a+2k)d + 2ad + 4a + 6f` bytes per token at two bytes an element.
+    pub fn parts(&self) -> Parts {
+        let mut parts = Parts::default();
+        match &self.shape {
+            Shape::Embedding {
+                vocab,
+                hidden,
+                positions,
+                norm_parameters,
+            } => {
+                ends::embedding(&mut parts, *vocab, *hidden, *positions, *norm_parameters);
+            }
+            Shape::Block(block) => block::block(&mut parts, block),
+            Shape::Mtp {
+                block,
+                vocab,
+                norm_parameters,
+            } => {
+                ends::mtp_entry(&mut parts, block.hidden, *norm_parameters);
+                block::block(&mut parts, block);
+                ends::mtp_logits(&mut parts, block.hidden, *vocab);
+            }
+            Shape::Head {
+                vocab,
+                hidden,
+                norm_parameters,
+                bias,
+                tied,
+            } => {
+                ends::head(&mut parts, *vocab, *hidden, *norm_parameters, *bias, *tied);
+            }
+        }
+        parts
+    }
+}
+
+impl Parts {
+    fn weight(&mut self, name: &'static str, parameters: u64, sharding: Sharding) {
+        if parameters > 0 {
+            self.weights.push(Weight {
+                name,
+                parameters,
+                sharding,
+                vocabulary: false,
+                tied_copy: false,
+            });
+        }
+    }
+
+    /// A matrix of `k x n` together with the product that uses it.
+    fn linear(&mut self, name: &'static str, k: u64, n: u64, sharding: Sharding) {
+        if k == 0 || n == 0 {
+            return;
+        }
+        self.weight(name, k.saturating_mul(n), sharding);
+        self.operators.push(Operator::Gemm { name, k, n, sharding });
+    }
+
+    fn memory(&mut self, name: &'static str, elements_per_token: f64, sharding: Sharding) {
+        if elements_per_token > 0.0 {
+            self.operators.push(Operator::Memory {
+                name,
+                elements_per_token,
+                sharding,
+            });
+        }
+    }
+
+    /// Saved elements of the training precision.
+    fn save(&mut self, name: &'static str, elements_per_token: f64, sharding: Sharding) {
+        self.save_sized(name, elements_per_token, 0.0, sharding);
+    }
+
+    /// Saved elements of a fixed size.
+    fn save_sized(
+        &mut self,
+        name: &'static str,
+        elements_per_token: f64,
+        element_bytes: f64,
+        sharding: Sharding,
+    ) {
+        if elements_per_token > 0.0 {
+            self.saved.push(Saved {
+                name,
+                elements_per_token,
+                element_bytes,
+                sharding,
+                attention_core: false,
+            });
+        }
+    }
 }
