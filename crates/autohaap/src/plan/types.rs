@@ -14,6 +14,7 @@ pub const PLAN_SCHEMA: &str = "autohaap/plan@1";
 /// Training settings that a plan is made for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
 pub struct Training {
     /// Tokens per sequence.
     pub seq_len: u64,
@@ -58,6 +59,7 @@ pub enum AttentionKernel {
 /// How an engine communicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
 pub struct EngineSemantics {
     /// Whether stage boundaries block.
     pub p2p: PointToPointMode,
@@ -79,6 +81,7 @@ pub enum PointToPointMode {
 /// Overlap switches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
 pub struct Overlap {
     /// Tensor-parallel collectives under GEMMs.
     pub tp: bool,
@@ -108,10 +111,13 @@ pub struct Plan {
     /// Always [`PLAN_SCHEMA`].
     pub schema: String,
     /// Tool and version.
+    #[serde(default)]
     pub created_by: String,
     /// Display name.
+    #[serde(default)]
     pub name: String,
     /// Digest of pipelines, model, cluster and training.
+    #[serde(default)]
     pub id: String,
     /// Training settings.
     pub training: Training,
@@ -120,10 +126,12 @@ pub struct Plan {
     /// The resolved cluster.
     pub cluster: ClusterRecord,
     /// Profile entries used.
+    #[serde(default)]
     pub profile: ProfileRecord,
     /// Pipelines over disjoint devices.
     pub pipelines: Vec<Pipeline>,
     /// Devices left out, with the reason.
+    #[serde(default)]
     pub idle: Vec<Idle>,
     /// What the cost model says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -146,6 +154,7 @@ pub struct ModelRecord {
     #[serde(flatten)]
     pub model: Model,
     /// Figures per atom, derived again on load: for readers.
+    #[serde(default)]
     pub figures: Vec<AtomFigures>,
 }
 
@@ -219,6 +228,7 @@ pub struct ProfileEntry {
 /// An ordered list of stages that covers all atoms.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
 pub struct Pipeline {
     /// Sequences of one micro-batch.
     pub micro_batch: u32,
@@ -233,6 +243,7 @@ pub struct Pipeline {
 /// Order of work of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
 pub struct Schedule {
     /// `1f1b`, `gpipe`, ...
     pub kind: ScheduleKind,
@@ -269,6 +280,7 @@ pub enum ScheduleKind {
 /// A contiguous atom range and the replicas that hold it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
 pub struct Stage {
     /// Half-open range of atom indices.
     pub atoms: [usize; 2],
@@ -298,6 +310,7 @@ fn one() -> u32 {
 /// Recompute mode of an atom range.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
 pub struct RecomputeRange {
     /// Half-open range of atom indices.
     pub atoms: [usize; 2],
@@ -321,6 +334,7 @@ pub enum Recompute {
 /// Devices that hold one copy of the stage's atoms.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
 pub struct Replica {
     /// `"<node>:<index>"`, cp-major, tp fastest.
     pub devices: Vec<String>,
@@ -335,6 +349,7 @@ pub struct Replica {
 /// Devices that the plan does not use.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
 pub struct Idle {
     /// Devices.
     pub devices: Vec<String>,

@@ -1,0 +1,140 @@
+//! Making a plan from its parts: records, figures, digests.
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::{
+    AtomFigures, ClusterRecord, Idle, ModelRecord, PLAN_SCHEMA, Pipeline, Plan, ProfileEntry, ProfileRecord,
+    Training,
+};
+use crate::cluster::Cluster;
+use crate::model::Model;
+
+impl Plan {
+    /// A plan without prediction and search record: embeds model and cluster with their digests and derives the figures.
+    pub fn build(
+        model: &Model,
+        cluster: &Cluster,
+        training: Training,
+        pipelines: Vec<Pipeline>,
+        idle: Vec<Idle>,
+    ) -> Self {
+        let mut plan = Self {
+            schema: PLAN_SCHEMA.to_owned(),
+            created_by: concat!("autohaap ", env!("CARGO_PKG_VERSION")).to_owned(),
+            name: format!("{} on {}", model.name, cluster.name),
+            id: String::new(),
+            model: ModelRecord::new(model.clone(), training.seq_len),
+            cluster: ClusterRecord::new(cluster.clone()),
+            training,
+            profile: ProfileRecord::default(),
+            pipelines,
+            idle,
+            prediction: None,
+            search: None,
+            alternatives: None,
+        };
+        plan.id = plan.new_id();
+        plan
+    }
+
+    /// Digest of pipelines, idle devices, model, cluster and training: equal plans have equal identifiers.
+    pub fn new_id(&self) -> String {
+        digest_of(&(
+            &self.training,
+            &self.model.digest,
+            &self.cluster.digest,
+            &self.pipelines,
+            self.idle.iter().map(|i| &i.devices).collect::<Vec<_>>(),
+        ))
+    }
+}
+
+impl ModelRecord {
+    /// A record with digest and figures at a sequence length.
+    pub fn new(model: Model, seq_len: u64) -> Self {
+        Self {
+            digest: model_digest(&model),
+            figures: figures(&model, seq_len),
+            model,
+        }
+    }
+}
+
+impl ClusterRecord {
+    /// A record with its digest.
+    pub fn new(cluster: Cluster) -> Self {
+        Self {
+            digest: cluster.digest(),
+            cluster,
+        }
+    }
+}
+
+impl ProfileRecord {
+    /// A record of the entries that a prediction used, with their digest.
+    pub fn from_entries(entries: Vec<ProfileEntry>) -> Self {
+        let mut record = Self {
+            digest: String::new(),
+            entries,
+        };
+        record.digest = record.contents_digest();
+        record
+    }
+
+    /// Digest of the entries; empty for none.
+    pub fn contents_digest(&self) -> String {
+        if self.entries.is_empty() {
+            String::new()
+        } else {
+            digest_of(&self.entries)
+        }
+    }
+}
+
+pub(super) fn model_digest(model: &Model) -> String {
+    digest_of(model)
+}
+
+/// Figures of every atom at a sequence length.
+pub(super) fn figures(_model: &Model, _seq_len: u64) -> Vec<AtomFigures> {
+    Vec::new()
+}
+
+/// First 16 hexadecimal digits of the SHA-256 of the value's JSON with sorted keys.
+fn digest_of<T: serde::Serialize>(value: &T) -> String {
+    let mut text = String::new();
+    canonical(&serde_json::to_value(value).unwrap_or_default(), &mut text);
+    let hash = Sha256::digest(text.as_bytes());
+    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn canonical(value: &Value, out: &mut String) {
+    match value {
+        Value::Object(map) => {
+            let mut keys: Vec<&String> = map.keys().collect();
+            keys.sort();
+            out.push('{');
+            for (i, key) in keys.into_iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                out.push_str(&Value::from(key.as_str()).to_string());
+                out.push(':');
+                canonical(&map[key], out);
+            }
+            out.push('}');
+        }
+        Value::Array(items) => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                canonical(item, out);
+            }
+            out.push(']');
+        }
+        other => out.push_str(&other.to_string()),
+    }
+}

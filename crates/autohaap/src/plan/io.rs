@@ -1,0 +1,298 @@
+//! Reading and writing plan files.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::locate::{locate, source_line};
+use super::{ModelRecord, PLAN_SCHEMA, Plan, build};
+use crate::cluster::Cluster;
+use crate::error::{Code, Problem, Problems, nearest, plan as codes};
+use crate::model::Model;
+
+/// Longest text that is read.
+pub const MAX_PLAN_BYTES: usize = 64 << 20;
+/// Most devices of a cluster in a plan, and most addresses in its lists.
+pub const MAX_DEVICES: u64 = 1_000_000;
+/// Most atoms of a model in a plan.
+pub const MAX_ATOMS: usize = 100_000;
+/// Most stages of all pipelines.
+pub const MAX_STAGES: usize = 100_000;
+/// Most device types and domains.
+pub const MAX_TYPES: usize = 1_024;
+/// Most sequences of one pipeline and step, and most tokens of a sequence.
+pub const MAX_SEQUENCES: u64 = 1 << 31;
+
+/// The fields that say what a file is; all others are skipped.
+#[derive(Deserialize)]
+struct FileHead {
+    #[serde(default)]
+    schema: Option<Value>,
+    #[serde(default)]
+    created_by: Option<Value>,
+    #[serde(default)]
+    feasible: Option<Value>,
+    #[serde(default)]
+    pipelines: Option<IgnoredAny>,
+}
+
+impl Plan {
+    /// Reads a plan file. `source_name` is what messages call the text. Figures per atom are derived again.
+    pub fn from_json(text: &str, source_name: &str) -> Result<Self, Problems> {
+        if text.len() > MAX_PLAN_BYTES {
+            let message = format!(
+                "`{}` bytes of text, at most {MAX_PLAN_BYTES} are read",
+                text.len()
+            );
+            return Err(Problem::new(&codes::PLAN_TOO_LARGE, source_name, message).into());
+        }
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let reader = Reader { text, source_name };
+        reader.known_schema()?;
+        let mut plan = reader.plan()?;
+        limits(&plan, source_name).or(())?;
+        plan.model.figures = build::figures(&plan.model.model, plan.training.seq_len);
+        Ok(plan)
+    }
+
+    /// The plan file as text: deterministic, and equal after saving, loading and saving again.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    source_name: &'a str,
+}
+
+impl Reader<'_> {
+    fn problem(&self, code: &'static Code, path: &str, message: impl Into<String>) -> Problem {
+        let path = match path {
+            "" | "." => self.source_name.to_owned(),
+            path => format!("{}: {path}", self.source_name),
+        };
+        Problem::new(code, path, message)
+    }
+
+    /// Adds line, column and the source line.
+    fn placed(&self, mut problem: Problem, place: Option<(usize, usize)>) -> Problem {
+        if let Some((line, column)) = place.filter(|p| p.0 > 0) {
+            problem = problem.at(line, column);
+            problem.source_line = source_line(self.text, line);
+        }
+        problem
+    }
+
+    /// Refuses what is no JSON and what is no plan of this version, by name.
+    fn known_schema(&self) -> Result<(), Problem> {
+        let head: FileHead = serde_json::from_str(self.text).map_err(|e| {
+            let place = Some((e.line(), e.column()));
+            if e.is_data() {
+                let problem = self.problem(&codes::PLAN_SCHEMA_VERSION, "", words(&e));
+                return self.placed(problem.hint("a plan file is one JSON object"), place);
+            }
+            let problem = self.problem(&codes::PLAN_SYNTAX, "", words(&e));
+            self.placed(problem.hint("mend the line, or write the plan again"), place)
+        })?;
+        let refuse = |message: String, hint: String| {
+            let problem = self
+                .problem(&codes::PLAN_SCHEMA_VERSION, "schema", message)
+                .hint(hint);
+            Err(self.placed(problem, locate(self.text, "schema")))
+        };
+        let wanted = format!("a plan file starts with `\"schema\": \"{PLAN_SCHEMA}\"`");
+        let schema = match &head.schema {
+            Some(Value::String(schema)) => schema.as_str(),
+            Some(other) => {
+                return refuse(
+                    format!("`schema` is `{}`, not a text", short(&other.to_string())),
+                    wanted,
+                );
+            }
+            None => return refuse("the file names no `schema`".to_owned(), wanted),
+        };
+        if head.feasible == Some(Value::Bool(false)) && head.pipelines.is_none() {
+            return refuse(
+                "this is the answer of a search that found no plan".to_owned(),
+                "relax what its `relaxations` name and run `autohaap plan` again".to_owned(),
+            );
+        }
+        if schema == PLAN_SCHEMA {
+            return Ok(());
+        }
+        let version = |s: &str| s.rsplit_once('@').and_then(|(_, v)| v.parse::<u64>().ok());
+        let kind = |s: &str| s.split('@').next().unwrap_or(s).to_owned();
+        let (own, given) = (version(PLAN_SCHEMA), version(schema));
+        if kind(schema) == kind(PLAN_SCHEMA) && given > own {
+            let by = match &head.created_by {
+                Some(Value::String(by)) if !by.is_empty() => format!(" (written by `{}`)", short(by)),
+                _ => String::new(),
+            };
+            return refuse(
+                format!("schema `{}` is newer than `{PLAN_SCHEMA}`{by}", short(schema)),
+                "use the release that wrote the file, or plan again with this one".to_owned(),
+            );
+        }
+        refuse(format!("unknown schema `{}`", short(schema)), wanted)
+    }
+
+    fn plan(&self) -> Result<Plan, Problem> {
+        let mut deserializer = serde_json::Deserializer::from_str(self.text);
+        serde_path_to_error::deserialize(&mut deserializer).map_err(|e| {
+            let path = e.path().to_string();
+            let inner = e.inner();
+            if matches!(path.as_str(), "model" | "cluster")
+                && let Some(problem) = self.inside_record(&path)
+            {
+                return problem;
+            }
+            self.field(&path, &words(inner), Some((inner.line(), inner.column())))
+        })
+    }
+
+    /// Model and cluster records are read in one piece; finds the field inside that does not fit.
+    fn inside_record(&self, record: &str) -> Option<Problem> {
+        let mut file: Value = serde_json::from_str(self.text).ok()?;
+        let value = file.get_mut(record)?.take();
+        let Value::Object(mut members) = value else {
+            return None;
+        };
+        if !matches!(members.remove("digest"), Some(Value::String(_))) {
+            return None;
+        }
+        let error = if record == "model" {
+            if let Some(figures) = members.remove("figures") {
+                let figures = serde_path_to_error::deserialize::<_, Vec<super::AtomFigures>>(figures);
+                if let Err(e) = figures {
+                    return Some(self.refined(&format!("{record}.figures"), &e));
+                }
+            }
+            serde_path_to_error::deserialize::<_, Model>(Value::Object(members)).err()
+        } else {
+            serde_path_to_error::deserialize::<_, Cluster>(Value::Object(members)).err()
+        };
+        error.map(|e| self.refined(record, &e))
+    }
+
+    fn refined(&self, record: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
+        let inner = error.path().to_string();
+        let path = match inner.as_str() {
+            "." => record.to_owned(),
+            index if index.starts_with('[') => format!("{record}{index}"),
+            field => format!("{record}.{field}"),
+        };
+        self.field(&path, &words(error.inner()), locate(self.text, &path))
+    }
+
+    fn field(&self, path: &str, message: &str, place: Option<(usize, usize)>) -> Problem {
+        let mut quoted = message.split('`').skip(1).step_by(2);
+        let hint = if message.starts_with("unknown") {
+            let given = quoted.next().unwrap_or_default().to_owned();
+            nearest(&given, quoted).map(|n| format!("the nearest name is `{n}`"))
+        } else if message.starts_with("missing field") {
+            quoted
+                .next()
+                .map(|n| format!("add `{n}`; `autohaap schema plan` prints all fields"))
+        } else {
+            None
+        };
+        let hint =
+            hint.unwrap_or_else(|| "`autohaap schema plan` prints all fields and their types".to_owned());
+        let problem = self.problem(&codes::PLAN_FIELD, path, message).hint(hint);
+        self.placed(problem, place)
+    }
+}
+
+/// The message of a JSON error without its position.
+fn words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = match text.rfind(" at line ") {
+        Some(end) if error.line() > 0 => &text[..end],
+        _ => &text,
+    };
+    short(text)
+}
+
+/// At most 400 characters of a text that came from a file.
+fn short(text: &str) -> String {
+    if text.chars().count() <= 400 {
+        return text.to_owned();
+    }
+    text.chars().take(400).chain("...".chars()).collect()
+}
+
+/// Counts that would make any further work unreasonable.
+pub(super) fn limits(plan: &Plan, source_name: &str) -> Problems {
+    let mut problems = Problems::new();
+    let prefix = if source_name.is_empty() {
+        String::new()
+    } else {
+        format!("{source_name}: ")
+    };
+    let mut most = |path: &str, what: &str, count: u64, limit: u64| {
+        if count > limit {
+            let message = format!("`{count}` {what}, at most {limit}");
+            problems.push(
+                Problem::new(&codes::PLAN_TOO_LARGE, format!("{prefix}{path}"), message)
+                    .hint(format!("use {limit} or fewer")),
+            );
+        }
+    };
+    let cluster = &plan.cluster.cluster;
+    let devices = cluster
+        .nodes
+        .iter()
+        .flat_map(|n| &n.groups)
+        .fold(0_u64, |sum, g| sum.saturating_add(u64::from(g.count)));
+    most("cluster.nodes", "devices", devices, MAX_DEVICES);
+    most(
+        "cluster.device_types",
+        "device types",
+        cluster.device_types.len() as u64,
+        MAX_TYPES as u64,
+    );
+    most(
+        "cluster.domains",
+        "domains",
+        cluster.domains.len() as u64,
+        MAX_TYPES as u64,
+    );
+    most(
+        "model.atoms",
+        "atoms",
+        plan.model.model.atoms.len() as u64,
+        MAX_ATOMS as u64,
+    );
+    let stages: usize = plan.pipelines.iter().map(|p| p.stages.len()).sum();
+    most("pipelines", "stages", stages as u64, MAX_STAGES as u64);
+    let used: usize = plan
+        .pipelines
+        .iter()
+        .flat_map(|p| &p.stages)
+        .flat_map(|s| &s.replicas)
+        .map(|r| r.devices.len())
+        .sum();
+    let idle: usize = plan.idle.iter().map(|i| i.devices.len()).sum();
+    most("pipelines", "device addresses", (used + idle) as u64, MAX_DEVICES);
+    most("training.seq_len", "tokens", plan.training.seq_len, MAX_SEQUENCES);
+    for (i, pipeline) in plan.pipelines.iter().enumerate() {
+        let sequences = u64::from(pipeline.micro_batch) * u64::from(pipeline.micro_batches);
+        most(
+            &format!("pipelines[{i}].micro_batches"),
+            "sequences in a step",
+            sequences,
+            MAX_SEQUENCES,
+        );
+    }
+    problems
+}
+
+impl ModelRecord {
+    /// Whether the record's digest fits its model.
+    pub fn digest_matches(&self) -> bool {
+        self.digest == build::model_digest(&self.model)
+    }
+}
