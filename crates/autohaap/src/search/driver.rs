@@ -18,7 +18,8 @@ use crate::cost::price::{Cache, price};
 use crate::error::{Problem, Problems, search as codes};
 use crate::model::Model;
 use crate::plan::{
-    Alternative, Alternatives, Idle, Phase, Pipeline, Plan, Prediction, SearchRecord, Training,
+    Alternative, Alternatives, Idle, Phase, Pipeline, Plan, Prediction, ProfileRecord,
+    SearchRecord, Training,
 };
 use crate::units::Seconds;
 
@@ -231,8 +232,8 @@ pub fn search(
         phases: clock.phases,
     };
     let idle = idle(cluster, &best.pipelines);
-    let mut plan =
-        Plan::build(model, cluster, &trainings[index], best.pipelines, idle).with_profile(entries);
+    let mut plan = Plan::build(model, cluster, trainings[index].clone(), best.pipelines, idle);
+    plan.profile = ProfileRecord::from_entries(entries);
     plan.prediction = Some(prediction);
     plan.search = Some(record);
     plan.alternatives = Some(alternatives);
@@ -631,8 +632,9 @@ fn brute_force(tables: &[Table<'_>], levels: &[u8], clock: &mut Clock<'_>, budge
         prediction.bound_space = Some("full; every plan was priced".into());
     }
     let idle = idle(setting.cluster, &best.pipelines);
-    let mut plan = Plan::build(setting.model, setting.cluster, setting.training, best.pipelines, idle)
-        .with_profile(entries);
+    let mut plan =
+        Plan::build(setting.model, setting.cluster, setting.training.clone(), best.pipelines, idle);
+    plan.profile = ProfileRecord::from_entries(entries);
     plan.prediction = Some(prediction);
     plan.search = Some(SearchRecord {
         space: "full".into(),
