@@ -308,6 +308,7 @@ impl Attention {
                 );
             }
         }
+        // Exact up to one chunk; beyond it a window of one chunk counts more than the half chunk really seen.
         let chunked = Layout {
             window: chunk,
             ..plain
@@ -317,7 +318,7 @@ impl Attention {
             .unwrap_or(family.output_gate)
         {
             Gate::Full
-        } else if f.flag(&["use_head_wise_attn_gate"]).unwrap_or(family.head_gate) {
+        } else if f.flag(&["use_head_wise_attn_gate"]).unwrap_or(false) {
             Gate::PerHead
         } else {
             Gate::None

@@ -89,8 +89,6 @@ pub(super) struct Family {
     pub(super) learned_positions: bool,
     /// Output gate as wide as q.
     pub(super) output_gate: bool,
-    /// Output gate of one value per head.
-    pub(super) head_gate: bool,
     /// Rows of the position table beyond the maximum length.
     pub(super) extra_positions: u64,
     pub(super) embedding_norm: bool,
@@ -138,7 +136,6 @@ pub(super) const LLAMA: Family = Family {
     sinks: false,
     learned_positions: false,
     output_gate: false,
-    head_gate: false,
     extra_positions: 0,
     embedding_norm: false,
     ffn: Ffn::Key,
@@ -476,7 +473,7 @@ pub(super) fn family(model_type: &str) -> Family {
         }
         "pangu_ultra_moe" => Family {
             norms: 4,
-            router_bias: Switch::Off,
+            router_bias: Switch::On,
             ..LLAMA
         },
         "minimax_m2" | "minimax_m3" => Family {
@@ -484,11 +481,10 @@ pub(super) fn family(model_type: &str) -> Family {
             router_bias: Switch::Keys(&["use_routing_bias"], true),
             ..LLAMA
         },
-        "mimo_v2_flash" => Family { ..moe_bias },
+        "mimo_v2_flash" => LLAMA,
         "step3p7" => Family {
             router_bias: Switch::Keys(&["use_moe_router_bias"], false),
-            qk_norm: QkNorm::Head,
-            head_gate: true,
+            qk_norm: QkNorm::HeadByKey,
             ..LLAMA
         },
         "llama4" | "llama4_text" => Family {

@@ -107,7 +107,10 @@ pub(super) fn build(f: &mut Fields<'_>, name: &str) -> Option<Model> {
         None | Some("LayerNorm") => false,
         Some("RMSNorm") => true,
         Some(other) => {
-            let message = format!("normalization `{other}` is unknown");
+            let message = format!(
+                "normalization `{}` is unknown",
+                other.chars().take(40).collect::<String>()
+            );
             f.problem(
                 &codes::E210,
                 "normalization",
@@ -201,7 +204,11 @@ fn ffn(f: &mut Fields<'_>, gated: bool) {
         .and_then(|v| v.as_u64())
         .filter(|h| *h <= limit::HIDDEN)
     {
-        let width = if gated { (4 * hidden * 2 / 3 / 64 * 64).max(1) } else { 4 * hidden };
+        let width = if gated {
+            (4 * hidden * 2 / 3 / 64 * 64).max(1)
+        } else {
+            4 * hidden
+        };
         f.set("ffn_hidden_size", Value::from(width));
         f.assume("ffn_hidden_size", width);
     }

@@ -84,7 +84,11 @@ pub fn parse(text: &str, source_name: &str) -> Result<ModelInput, Problems> {
         );
     }
     if !hf::looks_like(&map) {
-        let keys: Vec<String> = map.keys().take(8).map(|k| format!("`{k}`")).collect();
+        let keys: Vec<String> = map
+            .keys()
+            .take(8)
+            .map(|k| format!("`{}`", k.chars().take(40).collect::<String>()))
+            .collect();
         return Err(Problem::new(
             &codes::E202,
             source_name,

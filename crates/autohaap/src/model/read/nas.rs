@@ -12,6 +12,7 @@ use crate::model::Mixer;
 /// Layers of a `block_configs` list; `None` if there is none or it is wrong.
 pub(super) fn blocks(f: &mut Fields<'_>, heads: &Heads, hidden: u64, layers: u64) -> Option<Vec<Layer>> {
     f.value("block_configs")?;
+    f.consume("attention_bias");
     let configs = f.layer_list("block_configs", layers)?;
     let mut out = Vec::with_capacity(configs.len());
     for (i, config) in configs.iter().enumerate() {
