@@ -46,7 +46,7 @@ fn counts_equal_the_reference() {
             let wanted: u64 = wanted.parse().unwrap();
             let off = (found as f64 - wanted as f64).abs() / wanted as f64;
             if off > tolerance {
-                let delta = found as i64 - wanted as i64;
+                let delta = i128::from(found) - i128::from(wanted);
                 failures.push(format!(
                     "{}: {what} {found}, reference {wanted}, difference {delta}",
                     cells[0]
@@ -206,4 +206,36 @@ fn sparse_text_parts_take_class_defaults() {
         "{:?}",
         input.defaults
     );
+}
+
+/// Keys of families without a preset, against the sizes of their published checkpoints.
+#[test]
+fn odd_keys_of_further_families() {
+    let total = |text: &str| {
+        parse(text, "config.json")
+            .unwrap_or_else(|p| panic!("{p}"))
+            .model
+            .parameters_total()
+    };
+    let chatglm = r#"{"model_type": "chatglm", "num_layers": 28, "hidden_size": 4096, "num_attention_heads": 32,
+        "ffn_hidden_size": 13696, "kv_channels": 128, "multi_query_attention": true, "multi_query_group_num": 2,
+        "padded_vocab_size": 65024, "add_qkv_bias": true, "add_bias_linear": false, "rmsnorm": true}"#;
+    assert_eq!(total(chatglm), 6_243_584_000);
+    let qwen_moe = r#"{"model_type": "qwen2_moe", "num_hidden_layers": 24, "hidden_size": 2048,
+        "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 5632, "vocab_size": 151936,
+        "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "num_experts": 60,
+        "num_experts_per_tok": 4, "decoder_sparse_step": 1, "tie_word_embeddings": false}"#;
+    assert_eq!(total(qwen_moe), 14_315_784_192);
+    let v2_lite = r#"{"model_type": "deepseek_v2", "num_hidden_layers": 27, "hidden_size": 2048,
+        "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 10944, "vocab_size": 102400,
+        "moe_intermediate_size": 1408, "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
+        "first_k_dense_replace": 1, "moe_layer_freq": 1, "q_lora_rank": null, "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}"#;
+    assert_eq!(total(v2_lite), 15_706_484_224);
+    let opt = r#"{"model_type": "opt", "num_hidden_layers": 24, "hidden_size": 2048, "num_attention_heads": 32,
+        "ffn_dim": 8192, "vocab_size": 50272, "max_position_embeddings": 2048}"#;
+    assert_eq!(total(opt), 1_315_758_080);
+    let starcoder = r#"{"model_type": "gpt_bigcode", "n_layer": 40, "n_embd": 6144, "n_head": 48, "n_inner": 24576,
+        "n_positions": 8192, "vocab_size": 49152, "multi_query": true}"#;
+    assert_eq!(total(starcoder), 15_517_456_384);
 }

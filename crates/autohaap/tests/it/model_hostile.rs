@@ -209,7 +209,7 @@ fn mutate(value: &mut Value, picks: &mut impl Iterator<Item = u32>) {
         }
         Value::Array(items) if !items.is_empty() => {
             let at = pick as usize % items.len();
-            if pick >> 8 & 3 == 0 {
+            if (pick >> 8).is_multiple_of(4) {
                 items.remove(at);
             } else {
                 mutate(&mut items[at], picks);

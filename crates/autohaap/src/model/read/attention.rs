@@ -20,6 +20,7 @@ const HEAD_DIM: &[&str] = &["head_dim", "kv_channels", "attention_head_dim"];
 
 /// Head counts and widths of the plain layers.
 #[derive(Debug, Clone, Copy)]
+#[allow(clippy::struct_field_names, reason = "the words of the files")]
 pub(super) struct Heads {
     pub(super) heads: u64,
     pub(super) kv_heads: u64,

@@ -185,6 +185,8 @@ const LLAMA4_TEXT: &[ClassDefault] = &[
     ("interleave_moe_layer_step", 1),
 ];
 
+const GPT2: &[ClassDefault] = &[("n_positions", 1024)];
+
 const DELTA: &[ClassDefault] = &[
     ("linear_num_key_heads", 16),
     ("linear_num_value_heads", 32),
@@ -246,11 +248,13 @@ pub(super) fn family(model_type: &str) -> Family {
             ..LLAMA
         },
         "gpt2" | "gpt_sw3" => Family {
+            defaults: GPT2,
             tied: true,
             learned_positions: true,
             ..GPT
         },
         "gpt_bigcode" => Family {
+            defaults: GPT2,
             tied: true,
             learned_positions: true,
             multi_query: true,

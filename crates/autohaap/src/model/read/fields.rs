@@ -196,7 +196,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(super) fn assume(&mut self, key: &str, value: impl ToString) {
+    pub(super) fn assume(&mut self, key: &str, value: impl std::fmt::Display) {
         let key = self.shown(key);
         if !self.defaults.iter().any(|(k, _)| *k == key) {
             self.defaults.push((key, value.to_string()));
@@ -325,14 +325,13 @@ impl<'a> Fields<'a> {
     /// A count with a default that is recorded when used.
     pub(super) fn count_or(&mut self, names: &[&str], max: u64, default: u64) -> u64 {
         let before = self.problems.0.len();
-        match self.count(names, max) {
-            Some(value) => value,
-            None => {
-                if self.problems.0.len() == before {
-                    self.assume(names[0], default);
-                }
-                default
+        if let Some(value) = self.count(names, max) {
+            value
+        } else {
+            if self.problems.0.len() == before {
+                self.assume(names[0], default);
             }
+            default
         }
     }
 
@@ -413,7 +412,13 @@ impl<'a> Fields<'a> {
     }
 
     /// Records a problem at a key of this configuration.
-    pub(super) fn problem(&mut self, code: &'static Code, path: &str, message: String, hint: String) {
+    pub(super) fn problem(
+        &mut self,
+        code: &'static Code,
+        path: &str,
+        message: impl std::fmt::Display,
+        hint: impl Into<String>,
+    ) {
         if self.problems.0.len() >= MAX_PROBLEMS {
             return;
         }

@@ -80,7 +80,7 @@ fn mixer(
             return None;
         }
     };
-    if heads.heads % group != 0 {
+    if !heads.heads.is_multiple_of(group) {
         f.problem(
             &codes::E207,
             &format!("{path}.n_heads_in_group"),
