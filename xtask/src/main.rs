@@ -1,1 +1,85 @@
-fn main() {}
+//! Project verbs: `cargo xtask VERB`.
+//!
+//! * `ci`: everything CI runs (the steps stand in `.ci/run`)
+//! * `examples [--check] [NAME...]`: run the examples and record their answers, or compare with the recorded ones
+//! * `gen [--check]`: write the generated files, or fail when one is stale
+//! * `layers`: fail on a module that uses a later one
+#![expect(
+    clippy::print_stdout,
+    reason = "a command line tool that answers on standard output"
+)]
+
+mod examples;
+mod generate;
+mod layers;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask VERB
+
+  ci                          run everything CI runs
+  examples [--check] [NAME]   run examples/*/ and record their answers; --check compares
+  gen [--check]               write schemas, reference pages and README blocks; --check compares
+  layers                      check the module order of crates/autohaap";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let root = root()?;
+    let Some((verb, rest)) = arguments.split_first() else {
+        bail!("no verb\n\n{USAGE}");
+    };
+    let (flags, names): (Vec<&str>, Vec<&str>) =
+        rest.iter().map(String::as_str).partition(|a| a.starts_with('-'));
+    let check = match flags[..] {
+        [] => false,
+        ["--check"] if matches!(verb.as_str(), "gen" | "examples") => true,
+        _ => bail!("unknown flag `{}` of `{verb}`\n\n{USAGE}", flags[0]),
+    };
+    if !names.is_empty() && verb != "examples" {
+        bail!("`{verb}` takes no argument `{}`\n\n{USAGE}", names[0]);
+    }
+    match verb.as_str() {
+        "ci" => ci(&root),
+        "examples" => examples::run(&root, check, &names),
+        "gen" => generate::run(&root, check),
+        "layers" => layers::run(&root),
+        "help" => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        other => bail!("unknown verb `{other}`\n\n{USAGE}"),
+    }
+}
+
+/// The repository root: the folder above this package.
+fn root() -> Result<PathBuf> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map(Path::to_path_buf)
+        .context("xtask has no parent folder")
+}
+
+fn ci(root: &Path) -> Result<()> {
+    let status = Command::new("bash")
+        .arg(root.join(".ci/run"))
+        .status()
+        .context("cannot start bash")?;
+    if !status.success() {
+        bail!("ci failed");
+    }
+    Ok(())
+}

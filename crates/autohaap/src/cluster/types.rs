@@ -38,6 +38,14 @@ pub struct Sourced<T> {
 }
 
 impl<T> Sourced<T> {
+    /// A value with a provenance and the document or reason behind it.
+    pub fn with_source(value: T, from: Provenance, source: impl Into<String>) -> Self {
+        Self {
+            value,
+            from,
+            source: Some(source.into()),
+        }
+    }
     /// A value with a provenance and no further source.
     pub fn new(value: T, from: Provenance) -> Self {
         Self {
@@ -83,6 +91,8 @@ pub struct Link {
     /// How the parties are connected.
     pub fabric: Fabric,
     /// Bandwidth per device (inside a node) or per NIC (between nodes) and direction.
+    ///
+    /// On a [`Fabric::Bus`] it is the host link; a larger `pair_bandwidth` there means bridged pairs.
     pub bandwidth: Sourced<ByteRate>,
     /// Bandwidth of one pair of devices, per direction (differs from `bandwidth` on meshes).
     pub pair_bandwidth: Sourced<ByteRate>,
@@ -90,7 +100,7 @@ pub struct Link {
     pub latency: Sourced<Seconds>,
     /// Share of `bandwidth` that large messages reach.
     pub efficiency: Sourced<f64>,
-    /// Measured points; empty = fallback only.
+    /// Measured points; empty = fallback only. Sorted by operation, ranks and bytes ([`Link::sort_table`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub table: Vec<LinkPoint>,
 }
@@ -195,6 +205,9 @@ pub struct Node {
     /// User cap on memory per device type of this node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub memory_cap: BTreeMap<String, Sourced<Bytes>>,
+    /// Indices of devices that must not be used, ascending; they keep their index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excluded: Vec<u32>,
 }
 
 /// A switch tier whose uplink is shared by its nodes.
@@ -254,4 +267,7 @@ pub struct Cluster {
     pub bridges: Vec<Bridge>,
     /// Memory kept free on each device for context, communicators and libraries.
     pub reserved_memory: Sourced<Bytes>,
+    /// What was assumed while the description was read, one sentence each, for printing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }

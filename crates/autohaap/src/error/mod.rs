@@ -64,6 +64,7 @@ pub struct Problem {
     pub source_line: Option<String>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde calls")]
 fn code_id<S: serde::Serializer>(code: &&'static Code, s: S) -> Result<S::Ok, S::Error> {
     s.serialize_str(code.id)
 }

@@ -1,5 +1,9 @@
 //! Promises that hold across modules, one file each.
 
+mod cluster;
+mod cluster_devices;
+mod cluster_file;
+mod cluster_hostile;
+mod cluster_network;
 mod model;
-mod model_hostile;
-mod model_oracles;
+mod pipeline;

@@ -1,5 +1,8 @@
 //! Every preset reads, and its counts equal the reference.
 
+mod hostile;
+mod oracles;
+
 use autohaap::model::{AtomKind, ModelInput, parse, preset, preset_ids, unknown_preset};
 
 fn read(id: &str) -> ModelInput {

@@ -1,1 +1,0 @@
-//! Time of an asymmetric 1F1B pipeline.
