@@ -407,7 +407,7 @@ impl<'a> Fields<'a> {
             &codes::E204,
             path,
             format!("value `{}` is {}, not {wanted}", brief(value), type_name(value)),
-            format!("write {wanted} without quotes around numbers"),
+            format!("write {wanted}; numbers and truth values stand without quotes"),
         );
     }
 
