@@ -22,12 +22,17 @@ pub fn preset_ids() -> impl ExactSizeIterator<Item = &'static str> + Clone {
 pub fn unknown_preset(id: &str) -> Problem {
     let shown: String = id.chars().take(80).collect();
     let wanted = plain(&shown);
-    let mut near: Vec<(usize, &str)> =
-        preset_ids().map(|id| (strsim::damerau_levenshtein(&wanted, &plain(id)), id)).collect();
+    let mut near: Vec<(usize, &str)> = preset_ids()
+        .map(|id| (strsim::damerau_levenshtein(&wanted, &plain(id)), id))
+        .collect();
     near.sort_unstable();
     let names: Vec<String> = near.iter().take(3).map(|(_, id)| format!("`{id}`")).collect();
-    Problem::new(&codes::E212, shown.clone(), format!("no file and no preset is named `{shown}`"))
-        .hint(format!("nearest presets: {}", names.join(", ")))
+    Problem::new(
+        &codes::E212,
+        shown.clone(),
+        format!("no file and no preset is named `{shown}`"),
+    )
+    .hint(format!("nearest presets: {}", names.join(", ")))
 }
 
 fn find(id: &str) -> Option<(&'static str, &'static str)> {
@@ -38,7 +43,10 @@ fn find(id: &str) -> Option<(&'static str, &'static str)> {
 
 /// Letters and digits only, in lower case.
 fn plain(id: &str) -> String {
-    id.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    id.chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_lowercase())
+        .collect()
 }
 
 macro_rules! presets {

@@ -3,7 +3,9 @@
 use autohaap::model::{Atom, AtomKind, Causal, Model, parse};
 
 fn model(json: &str) -> Model {
-    parse(json, "oracle.json").unwrap_or_else(|problems| panic!("{problems}")).model
+    parse(json, "oracle.json")
+        .unwrap_or_else(|problems| panic!("{problems}"))
+        .model
 }
 
 /// Megatron-LM `theoretical_memory_usage.py`: an object of its argument names.
@@ -32,7 +34,10 @@ const DEEPSEEK_V3: &str = "--num-layers 61 --hidden-size 7168 --num-attention-he
     --position-embedding-type rope";
 
 fn close(found: f64, wanted: f64, tolerance: f64) {
-    assert!((found / wanted - 1.0).abs() <= tolerance, "{found} against {wanted}");
+    assert!(
+        (found / wanted - 1.0).abs() <= tolerance,
+        "{found} against {wanted}"
+    );
 }
 
 #[test]
@@ -61,7 +66,11 @@ fn llm_analysis_parameters_and_full_square_flops() {
     let forward = |m: &Model, s: u64| m.flops_forward_per_token(s, Causal::Full).get() * s as f64;
     // O083, O084, O085
     close(forward(&gpt, s), 95_296_734_363_648.0, 1e-9);
-    close(gpt.atoms[1].flops_by_class(s, Causal::Full).total().get() * s as f64, 1_958_505_086_976.0, 1e-9);
+    close(
+        gpt.atoms[1].flops_by_class(s, Causal::Full).total().get() * s as f64,
+        1_958_505_086_976.0,
+        1e-9,
+    );
     assert_eq!(gpt.parameters_total(), 22_058_440_704);
     // O088: O086 and O087 are FLOPs of the same model
     let llama = text(80, 8192, 64, 8, 28672, true, 32000);
@@ -80,8 +89,16 @@ fn megatron_training_flops() {
         m.atoms.iter().map(|a| atom(a).get()).sum::<f64>() * s as f64
     };
     // O093, O094
-    close(trained(&llama2(32, 4096, 32, 32, 11008), 4096), 175_569_673_125_888.0, 1e-9);
-    close(trained(&llama2(80, 8192, 64, 8, 28672), 4096), 1_754_665_939_107_840.0, 1e-9);
+    close(
+        trained(&llama2(32, 4096, 32, 32, 11008), 4096),
+        175_569_673_125_888.0,
+        1e-9,
+    );
+    close(
+        trained(&llama2(80, 8192, 64, 8, 28672), 4096),
+        1_754_665_939_107_840.0,
+        1e-9,
+    );
     // O096: the tool leaves out the router and counts the latent norms as products.
     let deepseek = parse(DEEPSEEK_V3, "deepseek.args").unwrap().model;
     let routers = deepseek.atoms.iter().filter(|a| a.kind == AtomKind::Moe).count() as f64;
@@ -98,7 +115,10 @@ fn windows_meet_the_causal_half() {
         )
     };
     let core = |window: &str, s: u64| {
-        model(&text(window)).atoms[1].flops_by_class(s, Causal::Halved).attention.get()
+        model(&text(window)).atoms[1]
+            .flops_by_class(s, Causal::Halved)
+            .attention
+            .get()
     };
     assert_eq!(core("null", 1024), 4.0 * 512.0 * 1024.0);
     assert_eq!(core("1024", 1024), core("null", 1024));
