@@ -52,6 +52,16 @@ the node's device groups in order. A name that is not there usually means that t
 that the node was renamed in one of the two places.",
 };
 
+/// A device over its memory limit.
+pub static OVER_MEMORY: Code = Code {
+    id: "E466",
+    title: "predicted memory must not exceed the device's limit",
+    page: "The peak of weights, gradients, optimizer state, activations in flight, working set, logits, buffers, context \
+and allocator reserve must fit the smaller of the device's capacity and the user's cap. `autohaap estimate PLAN` itemises \
+it.\n\nSmallest changes first: a smaller in-flight limit, recompute on more layers, fewer layers on this stage, a smaller \
+micro-batch, a higher ZeRO level, more tensor parallelism.",
+};
+
 /// All codes of this area.
 pub static ALL: &[&Code] = &[
     &NOT_PRICEABLE,
@@ -60,4 +70,5 @@ pub static ALL: &[&Code] = &[
     &DEADLOCK,
     &GROUP_ACROSS_DOMAINS,
     &UNKNOWN_DEVICE,
+    &OVER_MEMORY,
 ];
