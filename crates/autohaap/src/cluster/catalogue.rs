@@ -40,6 +40,8 @@ pub struct CatalogueEntry {
     pub typical_network: String,
     /// The network a shorthand without `@` assumes, in shorthand form.
     pub assumed_network: String,
+    /// Origin of the measured points of the link: measured on the device, or assumed from a relative.
+    pub link_table: Sourced<()>,
     /// Traps and remarks.
     pub notes: String,
 }
@@ -66,8 +68,9 @@ struct Row {
     memory_gb: Option<f64>,
     #[serde(default)]
     memory_gb_aliases: Vec<f64>,
-    usable_memory_gib: Option<f64>,
-    usable_memory_source: Option<String>,
+    measured_memory_gib: Option<f64>,
+    assumed_memory_gib: Option<f64>,
+    memory_source: Option<String>,
     memory_bandwidth_gbps: Option<f64>,
     measured_memory_bandwidth_gbps: Option<f64>,
     bf16_tflops: Option<f64>,
@@ -76,7 +79,9 @@ struct Row {
     tf32_tflops: Option<f64>,
     fp32_tflops: Option<f64>,
     measured_matmul_tflops: Option<f64>,
-    gemm_efficiency: Option<f64>,
+    measured_gemm_efficiency: Option<f64>,
+    assumed_gemm_efficiency: Option<f64>,
+    gemm_source: Option<String>,
     flash_attention: bool,
     link: String,
     fabric: Fabric,
@@ -94,6 +99,10 @@ struct Row {
     notes: String,
     #[serde(default)]
     link_table: Vec<BusRow>,
+    #[serde(default)]
+    link_table_assumed: bool,
+    #[serde(default)]
+    link_table_source: String,
 }
 
 #[derive(Deserialize)]
@@ -161,14 +170,21 @@ impl Row {
         });
         let mut efficiency =
             defaults::efficiency(&self.architecture, measured_peak.is_some(), self.flash_attention);
-        if let Some(gemm) = self.gemm_efficiency {
+        if let Some(gemm) = self.measured_gemm_efficiency {
+            let source = "median of large bf16 products in public kernel tables, over the peak in use";
             defaults::set_gemm(
                 &mut efficiency,
-                Sourced::with_source(
-                    gemm,
-                    Provenance::Measured,
-                    "median of large bf16 products in public kernel tables, over the peak in use",
-                ),
+                Sourced::with_source(gemm, Provenance::Measured, source),
+            );
+        } else if let Some(gemm) = self.assumed_gemm_efficiency {
+            let source = self.gemm_source.clone();
+            defaults::set_gemm(
+                &mut efficiency,
+                Sourced {
+                    value: gemm,
+                    from: Provenance::Assumed,
+                    source,
+                },
             );
         }
         let memory_bandwidth = match (self.memory_bandwidth_gbps, self.measured_memory_bandwidth_gbps) {
@@ -184,14 +200,16 @@ impl Row {
             }
             (None, None) => Sourced::with_source(ByteRate::ZERO, Provenance::Assumed, "not published"),
         };
-        let memory = match (self.usable_memory_gib, self.memory_gb) {
-            (Some(gib), _) => Sourced {
-                value: Bytes::from_gib(gib),
-                from: Provenance::Measured,
-                source: self.usable_memory_source.clone(),
-            },
-            (None, Some(gb)) => defaults::memory_from_sold(gb),
-            (None, None) => Sourced::with_source(Bytes::ZERO, Provenance::Assumed, "not published"),
+        let listed = |gib: f64, from| Sourced {
+            value: Bytes::from_gib(gib),
+            from,
+            source: self.memory_source.clone(),
+        };
+        let memory = match (self.measured_memory_gib, self.assumed_memory_gib, self.memory_gb) {
+            (Some(gib), _, _) => listed(gib, Provenance::Measured),
+            (None, Some(gib), _) => listed(gib, Provenance::Assumed),
+            (None, None, Some(gb)) => defaults::memory_from_sold(gb),
+            (None, None, None) => Sourced::with_source(Bytes::ZERO, Provenance::Assumed, "not published"),
         };
         let intra = self.intra();
         CatalogueEntry {
@@ -221,6 +239,15 @@ impl Row {
             devices_per_node: self.devices_per_node,
             typical_network: self.typical_network,
             assumed_network: self.assumed_network,
+            link_table: Sourced::with_source(
+                (),
+                if self.link_table_assumed {
+                    Provenance::Assumed
+                } else {
+                    Provenance::Measured
+                },
+                self.link_table_source,
+            ),
             notes: self.notes,
         }
     }

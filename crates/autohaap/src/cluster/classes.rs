@@ -35,7 +35,7 @@ impl Node {
         let mut runs = Vec::new();
         let mut first = 0;
         for group in &self.groups {
-            let end = first + group.count;
+            let end = group.count.saturating_add(first);
             let mut start = first;
             for excluded in self.excluded.iter().copied().filter(|i| (first..end).contains(i)) {
                 if excluded > start {
@@ -128,8 +128,8 @@ impl Cluster {
     pub fn total_devices(&self) -> u32 {
         self.nodes
             .iter()
-            .map(|n| n.usable().iter().map(|r| r.2).sum::<u32>())
-            .sum()
+            .map(|n| n.usable().iter().map(|r| r.2).fold(0, u32::saturating_add))
+            .fold(0, u32::saturating_add)
     }
 
     /// The address of a device in plans: `node:index`.
@@ -141,6 +141,10 @@ impl Cluster {
     }
 
     /// Reads `node:index`; excluded devices have an address too.
+    #[allow(
+        clippy::result_large_err,
+        reason = "a problem is made once, at the end of an input"
+    )]
     pub fn parse_device(&self, address: &str) -> Result<(usize, u32), Problem> {
         let wrong = |message: String, hint: String| {
             Err(Problem::new(&codes::BAD_ADDRESS, address, message).hint(hint))
@@ -152,7 +156,7 @@ impl Cluster {
             );
         };
         let Some(node) = self.nodes.iter().position(|n| n.name == name) else {
-            let near = crate::error::nearest(name, self.nodes.iter().map(|n| n.name.as_str()));
+            let near = crate::error::nearest(name, self.nodes.iter().take(2000).map(|n| n.name.as_str()));
             let hint = near.map_or_else(
                 || "the cluster has no nodes".to_owned(),
                 |n| format!("the nearest node is `{n}`"),
@@ -176,10 +180,10 @@ impl Cluster {
     pub fn device_type_at(&self, node: usize, index: u32) -> Option<&str> {
         let mut first = 0;
         for group in &self.nodes.get(node)?.groups {
-            if index < first + group.count {
+            if index < group.count.saturating_add(first) {
                 return Some(&group.device_type);
             }
-            first += group.count;
+            first = group.count.saturating_add(first);
         }
         None
     }
@@ -204,16 +208,37 @@ impl Cluster {
             .position(|d| d.device_types.iter().any(|t| t == device_type))
     }
 
+    /// The same cluster with neutral names of nodes, tiers and the cluster itself, for reports that are shown in public.
+    #[must_use]
+    pub fn anonymized(&self) -> Self {
+        let mut bare = self.clone();
+        "cluster".clone_into(&mut bare.name);
+        let tiers: std::collections::BTreeMap<&str, String> = self
+            .tiers
+            .iter()
+            .enumerate()
+            .map(|(i, t)| (t.name.as_str(), format!("tier{i}")))
+            .collect();
+        let renamed = |name: &str| tiers.get(name).cloned().unwrap_or_default();
+        for tier in &mut bare.tiers {
+            tier.name = renamed(&tier.name);
+            tier.parent = renamed(&tier.parent);
+        }
+        for (i, node) in bare.nodes.iter_mut().enumerate() {
+            node.name = format!("n{i}");
+            node.tier = renamed(&node.tier);
+        }
+        bare
+    }
+
     /// First 16 hex digits of the SHA-256 of the canonical JSON, display name and notes left out.
     pub fn digest(&self) -> String {
         let mut bare = self.clone();
         bare.name.clear();
         bare.notes.clear();
         let json = serde_json::to_vec(&bare).unwrap_or_default();
-        Sha256::digest(&json)
-            .iter()
-            .take(8)
-            .map(|b| format!("{b:02x}"))
-            .collect()
+        let hash = Sha256::digest(&json);
+        let head: [u8; 8] = std::array::from_fn(|i| hash[i]);
+        format!("{:016x}", u64::from_be_bytes(head))
     }
 }

@@ -123,10 +123,7 @@ pub(super) fn intra_latency(architecture: &str, fabric: Fabric, peer_to_peer: bo
         (Fabric::Bus, _) if peer_to_peer => 8.0,
         (Fabric::Bus, _) => 15.0,
     };
-    assumed(
-        Seconds(micro * 1e-6),
-        "small-message latency typical for the link",
-    )
+    assumed(Seconds(micro / 1e6), "small-message latency typical for the link")
 }
 
 /// Share of the link bandwidth that large messages reach inside a node.
@@ -202,7 +199,7 @@ impl Network {
             Self::Roce => (8.0, "RoCE with direct device access"),
             Self::Ethernet => (40.0, "TCP through host memory"),
         };
-        assumed(Seconds(micro * 1e-6), source)
+        assumed(Seconds(micro / 1e6), source)
     }
 
     /// Default share of the nominal rate that large messages reach.

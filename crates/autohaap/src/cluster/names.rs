@@ -1,7 +1,9 @@
 //! Finding a device by a forgiving name.
 
-use crate::cluster::DeviceType;
+use std::sync::OnceLock;
+
 use crate::cluster::catalogue::{CatalogueEntry, catalogue};
+use crate::cluster::{DeviceType, Fabric};
 use crate::error::{Problem, cluster as codes};
 
 /// A device found by name.
@@ -60,6 +62,9 @@ const NOISE: &[&str] = &[
     "superchip",
 ];
 
+/// Words that are also written without a gap before the family.
+const GLUED: &[&str] = &["nvidia", "ascend", "geforce", "tesla", "instinct", "kunlun"];
+
 /// A name taken apart: family, form factor and memory size.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Parts {
@@ -98,6 +103,11 @@ fn take_apart(name: &str) -> Parts {
         .split(|c: char| !c.is_alphanumeric())
         .filter(|w| !w.is_empty())
     {
+        let word = GLUED
+            .iter()
+            .find_map(|g| word.strip_prefix(g))
+            .filter(|w| !w.is_empty())
+            .unwrap_or(word);
         if NOISE.contains(&word) {
             continue;
         }
@@ -127,28 +137,65 @@ fn bare_family(family: &str) -> &str {
         .unwrap_or(family)
 }
 
-fn fits(entry: &CatalogueEntry, wanted: &Parts) -> bool {
-    let own = take_apart(&entry.device.name);
-    let same_family =
-        |family: &str| family == wanted.family || bare_family(family) == bare_family(&wanted.family);
-    let family = same_family(&own.family) || entry.aliases.iter().any(|a| same_family(&take_apart(a).family));
-    let form = match (wanted.form, own.form) {
-        (Some(w), Some(o)) => w == o,
-        (Some("sxm"), None) | (None, _) => true,
-        (Some(_), None) => {
-            own.form.is_none() && entry.device.intra.fabric != crate::cluster::Fabric::Switched
-        }
-    };
-    let memory = wanted
-        .memory_gb
-        .is_none_or(|gb| gb == entry.memory_sold_gb || entry.memory_gb_aliases.contains(&gb));
-    family && form && memory
+/// An entry with its name and aliases taken apart.
+struct Known {
+    entry: &'static CatalogueEntry,
+    /// Letters and digits of the name, lower case.
+    compact: String,
+    own: Parts,
+    aliases: Vec<Parts>,
+}
+
+fn known() -> &'static [Known] {
+    static KNOWN: OnceLock<Vec<Known>> = OnceLock::new();
+    KNOWN.get_or_init(|| {
+        catalogue()
+            .iter()
+            .map(|entry| Known {
+                entry,
+                compact: compact(&entry.device.name),
+                own: take_apart(&entry.device.name),
+                aliases: entry.aliases.iter().map(|a| take_apart(a)).collect(),
+            })
+            .collect()
+    })
+}
+
+fn compact(name: &str) -> String {
+    name.chars()
+        .filter(|c| c.is_alphanumeric())
+        .flat_map(char::to_lowercase)
+        .collect()
+}
+
+impl Known {
+    fn is_sxm(&self) -> bool {
+        self.own.form == Some("sxm")
+    }
+
+    fn fits(&self, wanted: &Parts) -> bool {
+        let same =
+            |family: &str| family == wanted.family || bare_family(family) == bare_family(&wanted.family);
+        let form = match (wanted.form, self.own.form) {
+            (Some(w), Some(o)) => w == o,
+            (Some("sxm"), None) | (None, _) => true,
+            (Some(_), None) => self.entry.device.intra.fabric != Fabric::Switched,
+        };
+        let memory = wanted
+            .memory_gb
+            .is_none_or(|gb| gb == self.entry.memory_sold_gb || self.entry.memory_gb_aliases.contains(&gb));
+        form && memory && (same(&self.own.family) || self.aliases.iter().any(|a| same(&a.family)))
+    }
 }
 
 /// Finds a device of the catalogue by a forgiving name.
 ///
 /// `A100-80G`, `a100-sxm-80gb`, `NVIDIA A100-SXM4-80GB` and `A100_80` are one device. Where several fit, the SXM form wins,
 /// then the largest memory (or the common variant of the family), and [`Match::assumed`] says so.
+#[allow(
+    clippy::result_large_err,
+    reason = "a problem is made once, at the end of an input"
+)]
 pub fn find_device(name: &str) -> Result<Match, Problem> {
     let found = |entry: &'static CatalogueEntry, assumed| Match {
         device_type: entry.device.clone(),
@@ -156,40 +203,33 @@ pub fn find_device(name: &str) -> Result<Match, Problem> {
         entry,
     };
     let trimmed = name.trim();
-    if let Some(entry) = catalogue()
-        .iter()
-        .find(|e| e.device.name.eq_ignore_ascii_case(trimmed))
-    {
-        return Ok(found(entry, None));
+    // Longer names than any product has are refused before they are compared with every name.
+    let short = if trimmed.len() <= 100 { trimmed } else { "" };
+    let (wanted, exact) = (take_apart(short), compact(short));
+    if let Some(k) = known().iter().find(|k| k.compact == exact) {
+        return Ok(found(k.entry, None));
     }
-    // Longer names than any product has are refused before the distance to every name is computed.
-    let wanted = if trimmed.len() <= 100 {
-        take_apart(trimmed)
-    } else {
-        Parts::default()
-    };
-    let mut fitting: Vec<&'static CatalogueEntry> = if wanted.family.is_empty() {
+    let mut fitting: Vec<&Known> = if wanted.family.is_empty() {
         Vec::new()
     } else {
-        catalogue().iter().filter(|e| fits(e, &wanted)).collect()
+        known().iter().filter(|k| k.fits(&wanted)).collect()
     };
-    let is_sxm = |e: &CatalogueEntry| take_apart(&e.device.name).form == Some("sxm");
     fitting.sort_by(|a, b| {
-        (is_sxm(b), b.preferred)
-            .cmp(&(is_sxm(a), a.preferred))
-            .then(b.memory_sold_gb.total_cmp(&a.memory_sold_gb))
+        (b.is_sxm(), b.entry.preferred)
+            .cmp(&(a.is_sxm(), a.entry.preferred))
+            .then(b.entry.memory_sold_gb.total_cmp(&a.entry.memory_sold_gb))
     });
     match fitting.as_slice() {
         [] => Err(unknown(trimmed)),
-        [only] => Ok(found(only, None)),
+        [only] => Ok(found(only.entry, None)),
         [first, others @ ..] => {
-            let others: Vec<&str> = others.iter().map(|e| e.device.name.as_str()).collect();
+            let others: Vec<&str> = others.iter().map(|k| k.entry.device.name.as_str()).collect();
             let note = format!(
                 "`{trimmed}` is taken as `{}` (also fits: {})",
-                first.device.name,
+                first.entry.device.name,
                 others.join(", ")
             );
-            Ok(found(first, Some(note)))
+            Ok(found(first.entry, Some(note)))
         }
     }
 }
@@ -209,19 +249,15 @@ pub fn nearest_devices(name: &str, count: usize) -> Vec<&'static str> {
     let short: String = name.chars().take(60).collect();
     let wanted = take_apart(&short);
     let key = bare_family(&wanted.family).to_owned();
-    let mut scored: Vec<(bool, usize, &'static str)> = catalogue()
+    let mut scored: Vec<(bool, usize, &'static str)> = known()
         .iter()
-        .map(|entry| {
-            let own = take_apart(&entry.device.name);
-            let family = strsim::damerau_levenshtein(&key, bare_family(&own.family));
-            let full = strsim::damerau_levenshtein(&short.to_lowercase(), &entry.device.name.to_lowercase());
-            (
-                family != 0 || key.is_empty(),
-                family * 4 + full,
-                entry.device.name.as_str(),
-            )
+        .map(|k| {
+            let name = k.entry.device.name.as_str();
+            let family = strsim::damerau_levenshtein(&key, bare_family(&k.own.family));
+            let full = strsim::damerau_levenshtein(&short.to_lowercase(), &name.to_lowercase());
+            (family != 0 || key.is_empty(), family * 100 + full, name)
         })
         .collect();
-    scored.sort();
+    scored.sort_unstable();
     scored.into_iter().take(count).map(|(_, _, name)| name).collect()
 }

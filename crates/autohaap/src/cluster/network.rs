@@ -13,7 +13,8 @@
 //! `cards * rate * efficiency`, divided by the groups that use it at the same time; a rank can use no more than the cards
 //! that belong to it and its own link. The slowest member sets the pace. Measured points replace the formula.
 
-use crate::cluster::{Cluster, Collective, Fabric, Link, LinkPoint, Node, defaults};
+use crate::cluster::link::{Rate, flat};
+use crate::cluster::{Cluster, Collective, Fabric, Link, Node, defaults};
 use crate::units::{Bytes, Seconds};
 
 /// Members of a collective group: how many ranks on which node and of which device type, and how many equal groups use
@@ -33,169 +34,10 @@ impl Group {
     }
 }
 
-/// Bandwidth per rank and latency per hop, as they act.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Rate {
-    bandwidth: f64,
-    latency: f64,
-}
-
-impl Rate {
-    const FREE: Self = Self {
-        bandwidth: f64::INFINITY,
-        latency: 0.0,
-    };
-
-    fn slower(self, other: Self) -> Self {
-        Self {
-            bandwidth: self.bandwidth.min(other.bandwidth),
-            latency: self.latency.max(other.latency),
-        }
-    }
-}
-
-/// Time of one flat collective over `n` ranks at `rate`: the formulas of the module head.
-fn flat(op: Collective, n: f64, bytes: f64, rate: Rate) -> f64 {
-    if n < 2.0 || bytes <= 0.0 {
-        return 0.0;
-    }
-    let share = (n - 1.0) / n;
-    let Rate { bandwidth, latency } = rate;
-    match op {
-        Collective::AllReduce => {
-            let ring = 2.0 * (n - 1.0) * latency + 2.0 * share * bytes / bandwidth;
-            let tree = 2.0 * n.log2().ceil() * latency + 2.0 * bytes / bandwidth;
-            ring.min(tree)
-        }
-        Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => {
-            (n - 1.0) * latency + share * bytes / bandwidth
-        }
-        Collective::PointToPoint => latency + bytes / bandwidth,
-    }
-}
-
-impl Link {
-    /// Sorts the measured points as look-ups expect them.
-    pub fn sort_table(&mut self) {
-        self.table.sort_by(|a, b| {
-            (a.op, a.ranks)
-                .cmp(&(b.op, b.ranks))
-                .then(a.bytes.0.total_cmp(&b.bytes.0))
-        });
-    }
-
-    /// Bandwidth per rank when `n` devices of one node form a group and `flows` devices of the node are busy.
-    ///
-    /// - switched: the device's full bandwidth at any group size;
-    /// - mesh: `pair * (n - 1)`, at most the device's bandwidth: a pair uses one link, eight devices use seven;
-    /// - bus: the host link, shared when more than four devices send at once; bridged pairs use their bridge.
-    fn inside(&self, n: f64, flows: f64) -> Rate {
-        let device = self.bandwidth.value.0;
-        let pair = self.pair_bandwidth.value.0;
-        let bandwidth = match self.fabric {
-            Fabric::Switched => device,
-            Fabric::Mesh => (pair * (n - 1.0).max(1.0)).min(device),
-            Fabric::Bus if n <= 2.0 && pair > device => pair,
-            Fabric::Bus => device * (defaults::BUS_FLOWS / flows).min(1.0),
-        };
-        Rate {
-            bandwidth: bandwidth * self.efficiency.value,
-            latency: self.latency.value.0,
-        }
-    }
-
-    /// Time from measured points, if the table has the operation.
-    ///
-    /// Between two sizes the time is interpolated log-log. Outside, it is a line through the nearest point whose value at
-    /// size 0 is the latency term of the formula. Between two group sizes the interpolation is log-log in the ranks; outside,
-    /// the nearest group size is scaled by the ratio of the bandwidth terms.
-    fn measured(&self, op: Collective, n: u32, bytes: f64) -> Option<f64> {
-        let start = self.table.partition_point(|p| p.op < op);
-        let points = &self.table[start..];
-        let points = &points[..points.partition_point(|p| p.op == op)];
-        let first = points.first()?;
-        let last = points.last()?;
-        let at = |ranks: u32| {
-            let from = points.partition_point(|p| p.ranks < ranks);
-            let to = points.partition_point(|p| p.ranks <= ranks);
-            self.at_size(op, ranks, &points[from..to], bytes)
-        };
-        // Bandwidth terms at unit rate, with the growth that the fabric gives: it must not depend on the link's own figures,
-        // or a faster link could make a measured time slower.
-        let unit = |m: u32| {
-            let m_f = f64::from(m);
-            let growth = match self.fabric {
-                Fabric::Mesh => m_f.min(f64::from(last.ranks)) - 1.0,
-                Fabric::Switched => 1.0,
-                Fabric::Bus => (defaults::BUS_FLOWS / m_f).min(1.0),
-            };
-            flat(
-                op,
-                m_f,
-                1.0,
-                Rate {
-                    latency: 0.0,
-                    bandwidth: growth.max(0.01),
-                },
-            )
-        };
-        let scaled = |ranks: u32| at(ranks) * unit(n) / unit(ranks);
-        if n <= first.ranks {
-            return Some(if n == first.ranks {
-                at(n)
-            } else {
-                scaled(first.ranks)
-            });
-        }
-        if n >= last.ranks {
-            return Some(if n == last.ranks {
-                at(n)
-            } else {
-                scaled(last.ranks)
-            });
-        }
-        let above = points[points.partition_point(|p| p.ranks < n)].ranks;
-        if above == n {
-            return Some(at(n));
-        }
-        let below = points[points.partition_point(|p| p.ranks < n) - 1].ranks;
-        let weight = (f64::from(n) / f64::from(below)).ln() / (f64::from(above) / f64::from(below)).ln();
-        Some((at(below).ln() * (1.0 - weight) + at(above).ln() * weight).exp())
-    }
-
-    /// Interpolation over the size; `points` is one operation and group size, sorted, not empty.
-    fn at_size(&self, op: Collective, ranks: u32, points: &[LinkPoint], bytes: f64) -> f64 {
-        let line = |p: &LinkPoint| {
-            let n = f64::from(ranks);
-            let floor = flat(
-                op,
-                n,
-                f64::MIN_POSITIVE,
-                Rate {
-                    bandwidth: f64::INFINITY,
-                    latency: self.latency.value.0,
-                },
-            )
-            .min(p.time_s.0);
-            floor + (p.time_s.0 - floor) * bytes / p.bytes.0
-        };
-        let above = points.partition_point(|p| p.bytes.0 < bytes);
-        if above == 0 {
-            return line(&points[0]);
-        }
-        if above == points.len() {
-            return line(&points[above - 1]);
-        }
-        let (low, high) = (&points[above - 1], &points[above]);
-        let weight = (bytes / low.bytes.0).ln() / (high.bytes.0 / low.bytes.0).ln();
-        (low.time_s.0.ln() * (1.0 - weight) + high.time_s.0.ln() * weight).exp()
-    }
-}
-
 impl Node {
     /// Devices of the node, excluded ones too.
     pub fn devices(&self) -> u32 {
-        self.groups.iter().map(|g| g.count).sum()
+        self.groups.iter().fold(0, |sum, g| g.count.saturating_add(sum))
     }
 
     /// Bandwidth of all network cards together.
@@ -465,7 +307,7 @@ impl Cluster {
     ///
     /// Devices are (node index, device type). `None` when no path exists (domains without a bridge).
     ///
-    /// Inside a node the pair's link is used (`a + S/B`); between nodes the slower end's share of its network cards, every
+    /// Inside a node the pair's link is used (the host link on a bus, as bridges join some pairs only) (`a + S/B`); between nodes the slower end's share of its network cards, every
     /// crossed uplink and, between domains, the bridge, whose latency is added.
     pub fn transfer_time(
         &self,
@@ -500,7 +342,9 @@ impl Cluster {
                 {
                     return Some(Seconds(time));
                 }
-                own.intra.inside(2.0, flows)
+                // Bridges join some pairs only: in larger nodes an arbitrary pair meets on the host bus.
+                let bridged = own.intra.fabric != Fabric::Bus || sender.devices() <= 2;
+                own.intra.inside(if bridged { 2.0 } else { 3.0 }, flows)
             } else {
                 self.cross_rate(sender, 2.0, flows)
             }

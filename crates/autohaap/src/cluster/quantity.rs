@@ -92,14 +92,14 @@ pub fn parse_rate(text: &str) -> Option<ByteRate> {
 /// A time: `5 us`, `1.5 ms`, `800 ns`, `2 s`; a bare number is seconds.
 pub fn parse_seconds(text: &str) -> Option<Seconds> {
     let (number, unit) = split(text)?;
-    let factor = match unit {
+    let divisor = match unit {
         "" | "s" => 1.0,
-        "ms" => 1e-3,
-        "us" | "µs" | "μs" => 1e-6,
-        "ns" => 1e-9,
+        "ms" => 1e3,
+        "us" | "µs" | "μs" => 1e6,
+        "ns" => 1e9,
         _ => return None,
     };
-    Some(Seconds(number * factor))
+    Some(Seconds(number / divisor))
 }
 
 /// A compute rate: `312 TFLOPS`, `312 TFLOP/s`, `312T`, `1.2 PFLOPS`; a bare number is FLOP/s.

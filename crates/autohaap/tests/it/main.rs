@@ -1,3 +1,8 @@
 //! Promises that hold across modules, one file each.
 
+mod cluster;
+mod cluster_devices;
+mod cluster_file;
+mod cluster_hostile;
+mod cluster_network;
 mod pipeline;
