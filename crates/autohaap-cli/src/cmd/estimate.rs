@@ -119,7 +119,9 @@ fn one(
     }
     let Some(base) = base else { return Err((id, Problems::new())) };
     let setting = Setting::new(&base.model, &base.cluster, &base.training);
-    let violations = quick_check(&setting, &parsed.pipelines);
+    base.plan.pipelines = parsed.pipelines;
+    base.plan.idle = parsed.idle;
+    let setting = Setting { model: &base.plan.model.model, parts: std::mem::take(&mut base.parts), cluster: &base.plan.cluster.cluster, training: &base.plan.training };
     match price_step(&setting, &parsed.pipelines, &mut base.cache) {
         Ok((step, fits)) => {
             let memory = device_memory(&setting, &parsed.pipelines, &mut base.cache).map_err(|p| (id.clone(), p))?;
@@ -152,11 +154,4 @@ fn answer(
         "memory_bytes": memory.iter().map(|m| m.1.total.0).collect::<Vec<_>>(),
         "violations": violations,
     }))
-}
-
-fn quick_check(setting: &Setting<'_>, pipelines: &[Pipeline]) -> Vec<serde_json::Value> {
-    autohaap::plan::check_pipelines(setting.model, setting.cluster, setting.training, pipelines)
-        .iter()
-        .map(|v| serde_json::json!({ "code": v.code.id, "message": v.message }))
-        .collect()
 }

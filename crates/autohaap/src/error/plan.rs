@@ -42,9 +42,9 @@ codes! {
          Remedy: add the missing part, or delete the empty pipeline or stage and give its atoms to a neighbour.";
     /// The embedded model is inconsistent.
     BROKEN_MODEL = "E406", "the model in the plan is inconsistent",
-        "The checker trusts nothing in the file, the embedded model included: it is a chain of an embedding, blocks and a head, in \
+        "The checker trusts nothing in the file, the embedded model included: it is a chain of embedding, blocks, MTP blocks and head, in \
          that order, and its tie flag agrees with the head's.\n\n\
-         Example: a chain whose last atom is a block would train a model without a loss.\n\n\
+         Example: a head in the middle of the chain would hand logits to the next block.\n\n\
          Remedy: write the plan again from the model file; do not edit `model.atoms` by hand.";
     /// The embedded cluster is inconsistent.
     BROKEN_CLUSTER = "E407", "the cluster in the plan is inconsistent",

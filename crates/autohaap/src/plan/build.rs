@@ -54,7 +54,7 @@ impl ModelRecord {
     /// A record with digest and figures at a sequence length.
     pub fn new(model: Model, seq_len: u64) -> Self {
         Self {
-            digest: model_digest(&model),
+            digest: model.digest(),
             figures: figures(&model, seq_len),
             model,
         }
@@ -92,13 +92,26 @@ impl ProfileRecord {
     }
 }
 
-pub(super) fn model_digest(model: &Model) -> String {
-    digest_of(model)
-}
-
-/// Figures of every atom at a sequence length.
-pub(super) fn figures(_model: &Model, _seq_len: u64) -> Vec<AtomFigures> {
-    Vec::new()
+/// Figures of every atom at a sequence length; identical neighbours are derived once.
+pub(super) fn figures(model: &Model, seq_len: u64) -> Vec<AtomFigures> {
+    let mut figures: Vec<AtomFigures> = Vec::with_capacity(model.atoms.len());
+    for (i, atom) in model.atoms.iter().enumerate() {
+        if let Some(last) = figures.last().filter(|_| model.atoms[i - 1] == *atom) {
+            figures.push(last.clone());
+            continue;
+        }
+        let numbers = atom.numbers(seq_len);
+        figures.push(AtomFigures {
+            parameters: numbers.parameters,
+            parameters_active: numbers.parameters_active,
+            flops_forward_per_token: numbers.forward.total().get(),
+            flops_weight_grad_per_token: numbers.weight_grad.total().get(),
+            flops_input_grad_per_token: numbers.input_grad.total().get(),
+            boundary_bytes_per_token: numbers.boundary_bytes_per_token.get(),
+            activation_bytes_per_token: numbers.activation_bytes_per_token.get(),
+        });
+    }
+    figures
 }
 
 /// First 16 hexadecimal digits of the SHA-256 of the value's JSON with sorted keys.

@@ -5,7 +5,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::locate::{locate, source_line};
-use super::{ModelRecord, PLAN_SCHEMA, Plan, build};
+use super::{PLAN_SCHEMA, Plan, build};
 use crate::cluster::Cluster;
 use crate::error::{Code, Problem, Problems, nearest, plan as codes};
 use crate::model::Model;
@@ -288,11 +288,4 @@ pub(super) fn limits(plan: &Plan, source_name: &str) -> Problems {
         );
     }
     problems
-}
-
-impl ModelRecord {
-    /// Whether the record's digest fits its model.
-    pub fn digest_matches(&self) -> bool {
-        self.digest == build::model_digest(&self.model)
-    }
 }
