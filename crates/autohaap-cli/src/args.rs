@@ -124,8 +124,10 @@ pub(crate) enum MethodArg {
 
 /// `autohaap plan`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  autohaap plan --model llama-3.1-8b --cluster \"1x8 A100-80G + 1x8 H800 @ ib:8x200Gb\"\n  \
-autohaap plan --model config.json --cluster cluster.toml --seq 4096 --global-batch 256 -o plan.json")]
+#[command(
+    after_help = "Examples:\n  autohaap plan --model llama-3.1-8b --cluster \"1x8 A100-80G + 1x8 H800 @ ib:8x200Gb\"\n  \
+autohaap plan --model config.json --cluster cluster.toml --seq 4096 --global-batch 256 -o plan.json"
+)]
 pub(crate) struct PlanArgs {
     /// Model: a config.json, a folder with one, another model file, a preset, or `-`.
     #[arg(short, long, value_name = "PATH|PRESET")]
@@ -188,7 +190,9 @@ pub(crate) struct PlanArgs {
 
 /// `autohaap estimate`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  autohaap estimate plan.json\n  autohaap estimate - --lines < plans.jsonl")]
+#[command(
+    after_help = "Examples:\n  autohaap estimate plan.json\n  autohaap estimate - --lines < plans.jsonl"
+)]
 pub(crate) struct EstimateArgs {
     /// A plan file, or `-`.
     pub(crate) plan: String,
@@ -210,7 +214,9 @@ pub(crate) struct CheckArgs {
 
 /// `autohaap model`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  autohaap model llama-3.1-8b\n  autohaap model path/to/config.json --format json")]
+#[command(
+    after_help = "Examples:\n  autohaap model llama-3.1-8b\n  autohaap model path/to/config.json --format json"
+)]
 pub(crate) struct ModelArgs {
     /// A config.json, a folder with one, another model file, a preset, or `-`; without it the presets are listed.
     pub(crate) model: Option<String>,

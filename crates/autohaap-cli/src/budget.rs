@@ -1,7 +1,7 @@
 //! Clock, interrupt and progress of a search.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use autohaap::search::{Budget, Progress, StopReason};
@@ -27,13 +27,22 @@ impl Watch {
                 std::process::exit(130);
             }
         });
-        let target = if progress { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target = if progress {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
         let bar = ProgressBar::with_draw_target(None, target);
         if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_millis(200));
-        Self { began: Instant::now(), limit, interrupted, bar }
+        Self {
+            began: Instant::now(),
+            limit,
+            interrupted,
+            bar,
+        }
     }
 
     /// Removes the progress line.
@@ -47,7 +56,9 @@ impl Budget for Watch {
         if self.interrupted.load(Ordering::Relaxed) {
             return Some(StopReason::Interrupted);
         }
-        self.limit.filter(|limit| self.began.elapsed() >= *limit).map(|_| StopReason::TimeLimit)
+        self.limit
+            .filter(|limit| self.began.elapsed() >= *limit)
+            .map(|_| StopReason::TimeLimit)
     }
 
     fn elapsed(&self) -> Duration {
@@ -55,8 +66,11 @@ impl Budget for Watch {
     }
 
     fn progress(&self, event: &Progress) {
-        let best = event.best.map_or_else(String::new, |s| format!(", best {s} a step"));
+        let best = event
+            .best
+            .map_or_else(String::new, |s| format!(", best {s} a step"));
         let bound = event.bound.map_or_else(String::new, |s| format!(", bound {s}"));
-        self.bar.set_message(format!("{}{best}{bound}, {} priced", event.phase, event.scored));
+        self.bar
+            .set_message(format!("{}{best}{bound}, {} priced", event.phase, event.scored));
     }
 }

@@ -28,7 +28,15 @@ pub(crate) struct Settings {
     pub(crate) gap: Option<String>,
 }
 
-const KEYS: [&str; 7] = ["seq", "global_batch", "precision", "zero", "jobs", "time_limit", "gap"];
+const KEYS: [&str; 7] = [
+    "seq",
+    "global_batch",
+    "precision",
+    "zero",
+    "jobs",
+    "time_limit",
+    "gap",
+];
 
 /// The settings in force and the file they come from.
 pub(crate) fn load(cli: &Cli) -> Result<(Settings, Option<PathBuf>), Failure> {
@@ -39,7 +47,9 @@ pub(crate) fn load(cli: &Cli) -> Result<(Settings, Option<PathBuf>), Failure> {
         Some(path) => Some(path.clone()),
         None => here_or_above().or_else(user_file),
     };
-    let Some(path) = path else { return Ok((Settings::default(), None)) };
+    let Some(path) = path else {
+        return Ok((Settings::default(), None));
+    };
     let text = input::read(&path.display().to_string())?;
     let settings = parse(&text, &path)?;
     Ok((settings, Some(path)))
@@ -47,7 +57,9 @@ pub(crate) fn load(cli: &Cli) -> Result<(Settings, Option<PathBuf>), Failure> {
 
 fn parse(text: &str, path: &Path) -> Result<Settings, Problems> {
     let name = path.display().to_string();
-    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| syntax(&e, text, &name))?;
+    let table: toml::Table = text
+        .parse()
+        .map_err(|e: toml::de::Error| syntax(&e, text, &name))?;
     let mut problems = Problems::new();
     for key in table.keys().filter(|k| !KEYS.contains(&k.as_str())) {
         let near = nearest(key, KEYS).unwrap_or("seq");
@@ -77,7 +89,10 @@ fn syntax(error: &toml::de::Error, text: &str, name: &str) -> Problems {
 
 fn here_or_above() -> Option<PathBuf> {
     let start = std::env::current_dir().ok()?;
-    start.ancestors().map(|d| d.join("autohaap.toml")).find(|p| p.is_file())
+    start
+        .ancestors()
+        .map(|d| d.join("autohaap.toml"))
+        .find(|p| p.is_file())
 }
 
 fn user_file() -> Option<PathBuf> {
@@ -96,10 +111,34 @@ pub(crate) fn show(cli: &Cli) -> Result<ExitStatus, Failure> {
         None => (default.to_owned(), "default".to_owned()),
     };
     let rows = [
-        ("seq", text(settings.seq.map(|v| v.to_string()), "min(4096, the model's maximum)")),
-        ("global_batch", text(settings.global_batch.map(|v| v.to_string()), "power of two nearest 4 Mi tokens")),
-        ("precision", text(settings.precision.clone(), "bf16 where every device has it, else fp16, else fp32")),
-        ("zero", text(settings.zero.map(|v| v.to_string()), "1; 2 and 3 where the states do not fit")),
+        (
+            "seq",
+            text(
+                settings.seq.map(|v| v.to_string()),
+                "min(4096, the model's maximum)",
+            ),
+        ),
+        (
+            "global_batch",
+            text(
+                settings.global_batch.map(|v| v.to_string()),
+                "power of two nearest 4 Mi tokens",
+            ),
+        ),
+        (
+            "precision",
+            text(
+                settings.precision.clone(),
+                "bf16 where every device has it, else fp16, else fp32",
+            ),
+        ),
+        (
+            "zero",
+            text(
+                settings.zero.map(|v| v.to_string()),
+                "1; 2 and 3 where the states do not fit",
+            ),
+        ),
         ("jobs", text(settings.jobs.map(|v| v.to_string()), "all cores")),
         ("time_limit", text(settings.time_limit.clone(), "none")),
         ("gap", text(settings.gap.clone(), "none")),
@@ -111,7 +150,10 @@ pub(crate) fn show(cli: &Cli) -> Result<ExitStatus, Failure> {
             .collect();
         output::print_json(&map)?;
     } else {
-        let lines: Vec<String> = rows.iter().map(|(k, (v, o))| format!("{k:<13} {v}   ({o})")).collect();
+        let lines: Vec<String> = rows
+            .iter()
+            .map(|(k, (v, o))| format!("{k:<13} {v}   ({o})"))
+            .collect();
         output::print(&lines.join("\n"))?;
     }
     Ok(ExitStatus::Answer)

@@ -23,10 +23,15 @@ pub(crate) fn read(path: &str) -> Result<String, Failure> {
     };
     let mut text = String::new();
     if path == "-" {
-        std::io::stdin().take(LIMIT + 1).read_to_string(&mut text).map_err(|e| failed(format!("cannot read standard input: {e}")))?;
+        std::io::stdin()
+            .take(LIMIT + 1)
+            .read_to_string(&mut text)
+            .map_err(|e| failed(format!("cannot read standard input: {e}")))?;
     } else {
         let file = std::fs::File::open(path).map_err(|e| failed(format!("cannot open the file: {e}")))?;
-        file.take(LIMIT + 1).read_to_string(&mut text).map_err(|e| failed(format!("cannot read the file: {e}")))?;
+        file.take(LIMIT + 1)
+            .read_to_string(&mut text)
+            .map_err(|e| failed(format!("cannot read the file: {e}")))?;
     }
     if text.len() as u64 > LIMIT {
         return Err(failed("the file is larger than 64 MiB".into()));
@@ -47,9 +52,11 @@ pub(crate) fn model(name: &str) -> Result<ModelInput, Failure> {
                 return model_file(&inside);
             }
         }
-        return Err(Problem::new(&codes::READ_FAILED, name, "the folder holds no model file")
-            .hint("a model folder has a `config.json` or `params.json`")
-            .into());
+        return Err(
+            Problem::new(&codes::READ_FAILED, name, "the folder holds no model file")
+                .hint("a model folder has a `config.json` or `params.json`")
+                .into(),
+        );
     }
     if path.is_file() {
         return model_file(path);
@@ -69,7 +76,10 @@ fn model_file(path: &Path) -> Result<ModelInput, Failure> {
     let text = read(&path.display().to_string())?;
     let mut input = model::parse(&text, &path.display().to_string())?;
     // A config.json says nothing about its own name: its folder does.
-    let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    let stem = path
+        .file_stem()
+        .map(|s| s.to_string_lossy().into_owned())
+        .unwrap_or_default();
     if matches!(stem.as_str(), "config" | "params" | "model")
         && let Some(folder) = path.parent().and_then(Path::file_name)
     {

@@ -22,13 +22,22 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error: &std::io::Error| {
         Failure::from(
-            Problem::new(&codes::WRITE_FAILED, path.display().to_string(), format!("cannot write the file: {error}"))
-                .hint("check the folder, its permissions and the free space"),
+            Problem::new(
+                &codes::WRITE_FAILED,
+                path.display().to_string(),
+                format!("cannot write the file: {error}"),
+            )
+            .hint("check the folder, its permissions and the free space"),
         )
     };
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|e| failed(&e))?;
-    file.write_all(text.as_bytes()).and_then(|()| file.flush()).map_err(|e| failed(&e))?;
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.flush())
+        .map_err(|e| failed(&e))?;
     file.persist(path).map_err(|e| failed(&e.error))?;
     Ok(())
 }
@@ -36,7 +45,11 @@ pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
 /// An answer as JSON: one document, base units, stable keys.
 pub(crate) fn print_json<T: serde::Serialize>(answer: &T) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(answer).map_err(|e| {
-        Failure::from(Problem::new(&codes::WRITE_FAILED, "stdout", format!("the answer is no JSON: {e}")))
+        Failure::from(Problem::new(
+            &codes::WRITE_FAILED,
+            "stdout",
+            format!("the answer is no JSON: {e}"),
+        ))
     })?;
     print(&text)
 }

@@ -72,8 +72,14 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitStatus {
     }
     let text = error.render().to_string();
     let (message, hint) = match text.split_once("\n\n") {
-        Some((first, rest)) => (first.trim_start_matches("error: ").to_owned(), rest.trim().to_owned()),
-        None => (text.trim_start_matches("error: ").trim().to_owned(), String::new()),
+        Some((first, rest)) => (
+            first.trim_start_matches("error: ").to_owned(),
+            rest.trim().to_owned(),
+        ),
+        None => (
+            text.trim_start_matches("error: ").trim().to_owned(),
+            String::new(),
+        ),
     };
     let problem = Problem::new(&codes::BAD_USAGE, "command line", message.replace('\n', " ")).hint(hint);
     problems(&problem.into(), json);

@@ -12,9 +12,13 @@ use crate::{ExitStatus, Failure, input, output};
 /// Runs the verb.
 pub(crate) fn run(cli: &Cli, args: &CheckArgs) -> Result<ExitStatus, Failure> {
     if let Some(engine) = &args.engine {
-        return Err(Problem::new(&codes::NOT_AVAILABLE, "--engine", format!("`{engine}` is not available"))
-            .hint("this version checks no engine limits; leave the flag out")
-            .into());
+        return Err(Problem::new(
+            &codes::NOT_AVAILABLE,
+            "--engine",
+            format!("`{engine}` is not available"),
+        )
+        .hint("this version checks no engine limits; leave the flag out")
+        .into());
     }
     let plan = input::plan(&args.plan)?;
     let mut violations = check(&plan);
@@ -30,7 +34,11 @@ pub(crate) fn run(cli: &Cli, args: &CheckArgs) -> Result<ExitStatus, Failure> {
     } else {
         output::print(&report::check_screen(&plan, &violations, &advise(&plan)))?;
     }
-    Ok(if violations.is_empty() { ExitStatus::Answer } else { ExitStatus::Negative })
+    Ok(if violations.is_empty() {
+        ExitStatus::Answer
+    } else {
+        ExitStatus::Negative
+    })
 }
 
 /// Violations that only a fresh prediction shows: memory over the limit, plans that cannot be priced.

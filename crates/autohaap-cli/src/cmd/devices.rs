@@ -27,7 +27,11 @@ pub(crate) fn run(cli: &Cli, args: &DevicesArgs) -> Result<ExitStatus, Failure> 
                     "figures": figures,
                 }))?;
             } else {
-                output::print(&report::device_screen(&entry.row().name, &figures, assumed.as_deref()))?;
+                output::print(&report::device_screen(
+                    &entry.row().name,
+                    &figures,
+                    assumed.as_deref(),
+                ))?;
             }
         }
     }

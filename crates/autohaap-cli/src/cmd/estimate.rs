@@ -1,14 +1,12 @@
 //! `autohaap estimate`: time and memory of a plan, or of a stream of plans.
 
 use std::io::{BufRead, Write};
-use std::sync::Arc;
 
-use autohaap::cluster::Cluster;
 use autohaap::cost::atom::Setting;
-use autohaap::cost::price::{Cache, device_memory, price, price_step};
+use autohaap::cost::price::{Cache, price, price_lines};
 use autohaap::error::Problems;
-use autohaap::model::Model;
-use autohaap::plan::{Pipeline, Plan, Training, check};
+use autohaap::model::Parts;
+use autohaap::plan::{Idle, Pipeline, Plan, check, check_layout};
 use autohaap::report;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -32,7 +30,10 @@ pub(crate) fn run(cli: &Cli, args: &EstimateArgs) -> Result<ExitStatus, Failure>
         let mut answer = serde_json::to_value(&prediction).unwrap_or_default();
         if let Some(map) = answer.as_object_mut() {
             map.insert("schema".into(), "autohaap/estimate@1".into());
-            map.insert("violations".into(), serde_json::to_value(&violations).unwrap_or_default());
+            map.insert(
+                "violations".into(),
+                serde_json::to_value(&violations).unwrap_or_default(),
+            );
         }
         output::print_json(&answer)?;
     } else {
@@ -53,14 +54,15 @@ struct Line<'l> {
     #[serde(borrow)]
     cluster: &'l RawValue,
     pipelines: Vec<Pipeline>,
+    #[serde(default)]
+    idle: Vec<Idle>,
 }
 
-/// Model, cluster and training of the last lines, kept while their text stays the same.
+/// Model, cluster and training of the last line, kept while their text stays the same.
 struct Base {
     texts: [String; 3],
-    model: Arc<Model>,
-    cluster: Arc<Cluster>,
-    training: Training,
+    plan: Plan,
+    parts: Vec<Parts>,
     cache: Cache,
 }
 
@@ -102,56 +104,73 @@ fn one(
         // The full reader says what is wrong, with field and position.
         return match Plan::from_json(line, &format!("line {number}")) {
             Err(problems) => Err((by_number, problems)),
-            Ok(plan) => answer(plan.id.clone().into(), &plan, &mut Cache::default()),
+            Ok(_) => Err((by_number, Problems::new())),
         };
     };
     let id = parsed.id.unwrap_or(by_number);
     let texts = [parsed.training.get(), parsed.model.get(), parsed.cluster.get()];
-    if base.as_ref().is_none_or(|b| b.texts.iter().zip(texts).any(|(a, b)| a != b)) {
-        let plan = Plan::from_json(line, &format!("line {number}")).map_err(|p| (id.clone(), p))?;
+    if base
+        .as_ref()
+        .is_none_or(|b| b.texts.iter().zip(texts).any(|(a, b)| a != b))
+    {
+        let mut plan = Plan::from_json(line, &format!("line {number}")).map_err(|p| (id.clone(), p))?;
+        plan.prediction = None;
+        let parts = plan
+            .model
+            .model
+            .atoms
+            .iter()
+            .map(autohaap::model::Atom::parts)
+            .collect();
         *base = Some(Base {
             texts: texts.map(str::to_owned),
-            model: Arc::new(plan.model.model.clone()),
-            cluster: Arc::new(plan.cluster.cluster.clone()),
-            training: plan.training.clone(),
+            plan,
+            parts,
             cache: Cache::default(),
         });
     }
-    let Some(base) = base else { return Err((id, Problems::new())) };
-    let setting = Setting::new(&base.model, &base.cluster, &base.training);
+    let Some(base) = base else {
+        return Err((id, Problems::new()));
+    };
     base.plan.pipelines = parsed.pipelines;
     base.plan.idle = parsed.idle;
-    let setting = Setting { model: &base.plan.model.model, parts: std::mem::take(&mut base.parts), cluster: &base.plan.cluster.cluster, training: &base.plan.training };
-    match price_step(&setting, &parsed.pipelines, &mut base.cache) {
-        Ok((step, fits)) => {
-            let memory = device_memory(&setting, &parsed.pipelines, &mut base.cache).map_err(|p| (id.clone(), p))?;
-            Ok(serde_json::json!({
-                "id": id,
-                "step_time_s": step,
-                "fits": fits,
-                "memory_bytes": memory.iter().map(|m| m.1.total.0).collect::<Vec<_>>(),
-                "violations": violations,
-            }))
-        }
-        Err(problems) => Err((id, problems)),
-    }
+    let setting = Setting {
+        model: &base.plan.model.model,
+        parts: std::mem::take(&mut base.parts),
+        cluster: &base.plan.cluster.cluster,
+        training: &base.plan.training,
+    };
+    let answer = priced(&id, &setting, &base.plan, &mut base.cache);
+    base.parts = setting.parts;
+    answer
 }
 
-fn answer(
-    id: serde_json::Value,
+/// The answer of one line; a plan that breaks a rule is answered with its violations and, where possible, its price.
+fn priced(
+    id: &serde_json::Value,
+    setting: &Setting<'_>,
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<serde_json::Value, (serde_json::Value, Problems)> {
-    let setting = Setting::new(&plan.model.model, &plan.cluster.cluster, &plan.training);
-    let (step, fits) = price_step(&setting, &plan.pipelines, cache).map_err(|p| (id.clone(), p))?;
-    let memory = device_memory(&setting, &plan.pipelines, cache).map_err(|p| (id.clone(), p))?;
-    let violations: Vec<_> =
-        check(plan).iter().map(|v| serde_json::json!({ "code": v.code.id, "message": v.message })).collect();
-    Ok(serde_json::json!({
-        "id": id,
-        "step_time_s": step,
-        "fits": fits,
-        "memory_bytes": memory.iter().map(|m| m.1.total.0).collect::<Vec<_>>(),
-        "violations": violations,
-    }))
+    let violations: Vec<_> = check_layout(plan)
+        .iter()
+        .map(|v| serde_json::json!({ "code": v.code.id, "message": v.message }))
+        .collect();
+    match price_lines(setting, &plan.pipelines, cache) {
+        Ok((step, fits, memory)) => Ok(serde_json::json!({
+            "id": id,
+            "step_time_s": step,
+            "fits": fits,
+            "memory_bytes": memory,
+            "violations": violations,
+        })),
+        Err(problems) if violations.is_empty() => Err((id.clone(), problems)),
+        Err(_) => Ok(serde_json::json!({
+            "id": id,
+            "step_time_s": null,
+            "fits": false,
+            "memory_bytes": [],
+            "violations": violations,
+        })),
+    }
 }

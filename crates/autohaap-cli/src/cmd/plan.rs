@@ -28,11 +28,23 @@ pub(crate) fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitStatus, Failure> {
     }
     let mut assumed = Vec::new();
     let training = training(args, &settings, &read.model, &cluster, &mut assumed)?;
-    let gap = args.gap.as_ref().or(settings.gap.as_ref()).map(|g| input::share(g)).transpose()?;
-    let limit = args.time_limit.as_ref().or(settings.time_limit.as_ref()).map(|t| input::time(t)).transpose()?;
+    let gap = args
+        .gap
+        .as_ref()
+        .or(settings.gap.as_ref())
+        .map(|g| input::share(g))
+        .transpose()?;
+    let limit = args
+        .time_limit
+        .as_ref()
+        .or(settings.time_limit.as_ref())
+        .map(|t| input::time(t))
+        .transpose()?;
     if let Some(jobs) = args.jobs.or(settings.jobs) {
         // The pool can be set once per process.
-        let _ = rayon::ThreadPoolBuilder::new().num_threads(usize::from(jobs)).build_global();
+        let _ = rayon::ThreadPoolBuilder::new()
+            .num_threads(usize::from(jobs))
+            .build_global();
     }
     let options = SearchOptions {
         method: match args.method {
@@ -177,7 +189,11 @@ fn training(
         .device_types
         .values()
         .map(|d| {
-            let kernel = if d.flash_attention { AttentionKernel::Flash } else { AttentionKernel::Unfused };
+            let kernel = if d.flash_attention {
+                AttentionKernel::Flash
+            } else {
+                AttentionKernel::Unfused
+            };
             (d.name.clone(), kernel)
         })
         .collect();
@@ -199,8 +215,12 @@ fn named_precision(text: &str) -> Result<Precision, Problem> {
         "fp16" => Ok(Precision::Fp16),
         "fp8" => Ok(Precision::Fp8),
         "fp32" => Ok(Precision::Fp32),
-        _ => Err(Problem::new(&codes::BAD_VALUE, "precision", format!("`{text}` is no precision"))
-            .hint("write bf16, fp16, fp8 or fp32")),
+        _ => Err(Problem::new(
+            &codes::BAD_VALUE,
+            "precision",
+            format!("`{text}` is no precision"),
+        )
+        .hint("write bf16, fp16, fp8 or fp32")),
     }
 }
 
@@ -208,7 +228,15 @@ fn named_precision(text: &str) -> Result<Precision, Problem> {
 fn common_precision(cluster: &Cluster) -> Precision {
     let classes = cluster.classes();
     let all = |p: Precision| {
-        classes.iter().all(|c| cluster.device_types.get(&c.device_type).is_some_and(|d| d.supports(p)))
+        classes.iter().all(|c| {
+            cluster
+                .device_types
+                .get(&c.device_type)
+                .is_some_and(|d| d.supports(p))
+        })
     };
-    [Precision::Bf16, Precision::Fp16].into_iter().find(|p| all(*p)).unwrap_or(Precision::Fp32)
+    [Precision::Bf16, Precision::Fp16]
+        .into_iter()
+        .find(|p| all(*p))
+        .unwrap_or(Precision::Fp32)
 }

@@ -21,7 +21,12 @@ pub struct Setting<'a> {
 impl<'a> Setting<'a> {
     /// Expands the atoms once.
     pub fn new(model: &'a Model, cluster: &'a Cluster, training: &'a Training) -> Self {
-        Self { model, parts: model.atoms.iter().map(crate::model::Atom::parts).collect(), cluster, training }
+        Self {
+            model,
+            parts: model.atoms.iter().map(crate::model::Atom::parts).collect(),
+            cluster,
+            training,
+        }
     }
 }
 
@@ -148,7 +153,11 @@ pub fn bytes_per_parameter(training: &Training) -> (f64, f64, f64) {
 
 /// Bytes of one activation element.
 pub fn activation_bytes(training: &Training) -> f64 {
-    if training.precision == Precision::Fp32 { 4.0 } else { 2.0 }
+    if training.precision == Precision::Fp32 {
+        4.0
+    } else {
+        2.0
+    }
 }
 
 /// Time and memory of atom `atom` on a replica.
@@ -164,9 +173,16 @@ pub fn atom_cost(setting: &Setting<'_>, atom: usize, shape: &ReplicaShape) -> At
         rates: Rates::of(device, training.precision, shape.speed_factor),
         tokens: f64::from(shape.rows) * training.seq_len as f64 / f64::from(shape.cp),
         tp: f64::from(shape.tp),
-        sequence: if training.sequence_parallel { f64::from(shape.tp) } else { 1.0 },
+        sequence: if training.sequence_parallel {
+            f64::from(shape.tp)
+        } else {
+            1.0
+        },
         element: activation_bytes(training),
-        flash: training.attention.get(&shape.device_type).map_or(device.flash_attention, |k| *k == AttentionKernel::Flash),
+        flash: training
+            .attention
+            .get(&shape.device_type)
+            .map_or(device.flash_attention, |k| *k == AttentionKernel::Flash),
     };
     let mut cost = AtomCost::default();
     unit.times(&mut cost);
@@ -222,7 +238,14 @@ impl Unit<'_> {
                 let time = self.product(m, n, k, 1.0, self.rates.gemm.0);
                 (time, time, time / WEIGHT_GRAD_SHARE, 0.0)
             }
-            Operator::ExpertGemm { k, n, experts, active, sharding, .. } => {
+            Operator::ExpertGemm {
+                k,
+                n,
+                experts,
+                active,
+                sharding,
+                ..
+            } => {
                 let etp = f64::from(self.shape.etp);
                 let local = experts as f64 / f64::from(self.shape.ep);
                 let m = self.routed_tokens() * active as f64 / local.max(1.0);
@@ -233,14 +256,21 @@ impl Unit<'_> {
                 let time = self.product(m.max(1.0), n, k, local.max(1.0), self.rates.expert.0);
                 (time, time, time / WEIGHT_GRAD_SHARE, 0.0)
             }
-            Operator::Attention { heads, qk_dim, v_dim, window } => {
-                self.attention(heads as f64 / self.tp, (qk_dim + v_dim) as f64, window)
-            }
+            Operator::Attention {
+                heads,
+                qk_dim,
+                v_dim,
+                window,
+            } => self.attention(heads as f64 / self.tp, (qk_dim + v_dim) as f64, window),
             Operator::Scan { flops_per_token } => {
                 let time = LAUNCH.0 + flops_per_token as f64 * self.tokens / self.tp / self.rates.attention.0;
                 (time, 2.0 * time, 0.0, 0.0)
             }
-            Operator::Memory { elements_per_token, sharding, .. } => {
+            Operator::Memory {
+                elements_per_token,
+                sharding,
+                ..
+            } => {
                 let elements = elements_per_token
                     * match sharding {
                         Sharding::Column | Sharding::Row => self.tokens / self.tp,
@@ -273,7 +303,10 @@ impl Unit<'_> {
     }
 
     fn collective(&self, op: Collective, group: &Group, bytes: f64) -> f64 {
-        self.setting.cluster.collective_time(op, group, Bytes(bytes)).map_or(f64::INFINITY, |s| s.0)
+        self.setting
+            .cluster
+            .collective_time(op, group, Bytes(bytes))
+            .map_or(f64::INFINITY, |s| s.0)
     }
 
     fn times(&self, cost: &mut AtomCost) {
@@ -284,7 +317,13 @@ impl Unit<'_> {
         }
         let hidden = self.setting.model.hidden as f64;
         let overlap = self.setting.training.engine_semantics.overlap.tp;
-        let hide = |communication: f64, window: f64| if overlap { (communication - window).max(0.0) } else { communication };
+        let hide = |communication: f64, window: f64| {
+            if overlap {
+                (communication - window).max(0.0)
+            } else {
+                communication
+            }
+        };
 
         // Tensor parallelism: one all-reduce, or all-gather and reduce-scatter, of the residual per sublayer and pass.
         let tp = if self.shape.tp > 1 {
@@ -333,11 +372,19 @@ impl Unit<'_> {
     fn statics(&self, cost: &mut AtomCost) {
         let training = self.setting.training;
         let (weight, gradient, state) = bytes_per_parameter(training);
-        let shards = if self.shape.stage_replicas > 1 { f64::from(self.shape.stage_replicas) } else { 1.0 };
+        let shards = if self.shape.stage_replicas > 1 {
+            f64::from(self.shape.stage_replicas)
+        } else {
+            1.0
+        };
         let weight_shards = if training.zero >= 3 { shards } else { 1.0 };
         let gradient_shards = if training.zero >= 2 { shards } else { 1.0 };
         // The all-reduce that costs as much as reducing gradients and, under ZeRO, gathering weights.
-        let reduced = if training.zero >= 1 { f64::midpoint(gradient, weight) } else { gradient };
+        let reduced = if training.zero >= 1 {
+            f64::midpoint(gradient, weight)
+        } else {
+            gradient
+        };
         for w in &self.parts.weights {
             let parameters = if w.vocabulary {
                 // Engines pad the vocabulary to a multiple of 128 * tp.
@@ -390,7 +437,11 @@ impl Unit<'_> {
         let mut all = 0.0;
         let mut core = 0.0;
         for saved in &self.parts.saved {
-            let element = if saved.element_bytes > 0.0 { saved.element_bytes } else { self.element };
+            let element = if saved.element_bytes > 0.0 {
+                saved.element_bytes
+            } else {
+                self.element
+            };
             let bytes = saved.elements_per_token * element * tokens(saved.sharding);
             all += bytes;
             if saved.attention_core {
@@ -407,10 +458,20 @@ impl Unit<'_> {
                     core += scores;
                     widest = widest.max(scores);
                 }
-                Operator::Gemm { n, sharding: Sharding::Column, name, .. } if name != "logits" => {
+                Operator::Gemm {
+                    n,
+                    sharding: Sharding::Column,
+                    name,
+                    ..
+                } if name != "logits" => {
                     widest = widest.max(n as f64 * self.element * self.tokens / self.tp);
                 }
-                Operator::ExpertGemm { n, active, sharding: Sharding::Column, .. } => {
+                Operator::ExpertGemm {
+                    n,
+                    active,
+                    sharding: Sharding::Column,
+                    ..
+                } => {
                     widest = widest.max(n as f64 * active as f64 * self.element * tokens(Sharding::Expert));
                 }
                 _ => {}
@@ -432,18 +493,33 @@ impl Unit<'_> {
             return;
         }
         let (weight, gradient, state) = bytes_per_parameter(training);
-        let dense = if state > 0.0 { cost.optimizer_dense.0 / state } else { cost.gradients.0 / gradient };
+        let dense = if state > 0.0 {
+            cost.optimizer_dense.0 / state
+        } else {
+            cost.gradients.0 / gradient
+        };
         let gather = if training.zero >= 3 {
             self.collective(Collective::AllGather, &self.shape.stage_group, dense * weight)
         } else {
             0.0
         };
-        let scatter = self.collective(Collective::ReduceScatter, &self.shape.stage_group, dense * gradient);
+        let scatter = self.collective(
+            Collective::ReduceScatter,
+            &self.shape.stage_group,
+            dense * gradient,
+        );
         let overlap = training.engine_semantics.overlap.dp;
         let exposed = |communication: f64, window: Seconds| {
-            Seconds(if overlap { (communication - window.0).max(0.0) } else { communication })
+            Seconds(if overlap {
+                (communication - window.0).max(0.0)
+            } else {
+                communication
+            })
         };
         cost.forward.zero = exposed(gather, cost.forward.compute);
-        cost.input_grad.zero = exposed(gather + scatter, cost.input_grad.compute + cost.weight_grad.compute);
+        cost.input_grad.zero = exposed(
+            gather + scatter,
+            cost.input_grad.compute + cost.weight_grad.compute,
+        );
     }
 }

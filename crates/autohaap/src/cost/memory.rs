@@ -150,12 +150,18 @@ fn superfluous(costs: &[AtomCost], boundary: Boundary) -> (Bytes, Bytes, Bytes) 
 pub fn boundary_bytes(setting: &Setting<'_>, micro_batch: u32) -> Bytes {
     let training = setting.training;
     Bytes(
-        f64::from(micro_batch) * training.seq_len as f64 * setting.model.hidden as f64 * activation_bytes(training),
+        f64::from(micro_batch)
+            * training.seq_len as f64
+            * setting.model.hidden as f64
+            * activation_bytes(training),
     )
 }
 
 /// Itemised peak of a device of a stage; `limit` is what the device may hold.
-#[expect(clippy::too_many_arguments, reason = "the inputs of the formula at the head of the module")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the inputs of the formula at the head of the module"
+)]
 pub fn stage_memory(
     setting: &Setting<'_>,
     costs: &[AtomCost],
@@ -177,10 +183,23 @@ pub fn stage_memory(
         })
         .sum();
     let peaks = StagePeaks::of(costs, |i| mode(i) == Recompute::Full);
-    items(setting, &sums, saved, &peaks, superfluous(costs, boundary), in_flight, copies, boundary, limit)
+    items(
+        setting,
+        &sums,
+        saved,
+        &peaks,
+        superfluous(costs, boundary),
+        in_flight,
+        copies,
+        boundary,
+        limit,
+    )
 }
 
-#[expect(clippy::too_many_arguments, reason = "the inputs of the formula at the head of the module")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the inputs of the formula at the head of the module"
+)]
 fn items(
     setting: &Setting<'_>,
     sums: &StageSums,
@@ -193,19 +212,29 @@ fn items(
     limit: Bytes,
 ) -> MemoryItems {
     let sharded = setting.training.zero >= 1;
-    let over = |bytes: Bytes, copies: u32| if sharded { bytes / f64::from(copies.max(1)) } else { bytes };
+    let over = |bytes: Bytes, copies: u32| {
+        if sharded {
+            bytes / f64::from(copies.max(1))
+        } else {
+            bytes
+        }
+    };
     let context = setting.cluster.reserved_memory.value;
     let slice = boundary_bytes(setting, boundary.rows) / f64::from(boundary.tp * boundary.cp);
     // A receive and a send buffer at each neighbour.
     let neighbours = f64::from(u32::from(!boundary.first) + u32::from(!boundary.last));
     let transient = peaks.working_set + peaks.recomputed;
     // Logits and layer work do not meet: the larger counts.
-    let (working_set, logits) =
-        if peaks.logits > transient { (Bytes::ZERO, peaks.logits) } else { (transient, Bytes::ZERO) };
+    let (working_set, logits) = if peaks.logits > transient {
+        (Bytes::ZERO, peaks.logits)
+    } else {
+        (transient, Bytes::ZERO)
+    };
     let mut m = MemoryItems {
         weights: sums.weights - superfluous.0,
         gradients: sums.gradients - superfluous.1,
-        optimizer: over(sums.optimizer_dense - superfluous.2, copies.dense) + over(sums.optimizer_expert, copies.expert),
+        optimizer: over(sums.optimizer_dense - superfluous.2, copies.dense)
+            + over(sums.optimizer_expert, copies.expert),
         activations: saved * f64::from(in_flight),
         working_set,
         logits,
@@ -228,7 +257,10 @@ fn items(
 }
 
 /// Total of [`stage_memory`] from sums: `sums` of the whole stage, `saved` under its recompute.
-#[expect(clippy::too_many_arguments, reason = "the inputs of the formula at the head of the module")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the inputs of the formula at the head of the module"
+)]
 pub fn total(
     setting: &Setting<'_>,
     sums: &StageSums,
@@ -240,8 +272,15 @@ pub fn total(
     boundary: Boundary,
     limit: Bytes,
 ) -> Bytes {
-    let extra = if boundary.last { superfluous(costs, boundary) } else { (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO) };
-    items(setting, sums, saved, peaks, extra, in_flight, copies, boundary, limit).total
+    let extra = if boundary.last {
+        superfluous(costs, boundary)
+    } else {
+        (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO)
+    };
+    items(
+        setting, sums, saved, peaks, extra, in_flight, copies, boundary, limit,
+    )
+    .total
 }
 
 /// Grade of a device's memory.
@@ -272,7 +311,13 @@ pub fn optimizer_seconds(
         (_, Optimizer::Adam) => 30.0 / 12.0,
         (_, Optimizer::Sgd) => 14.0 / 4.0,
     };
-    let over = |bytes: Bytes, n: u32| if sharded { bytes.0 / f64::from(n.max(1)) } else { bytes.0 };
+    let over = |bytes: Bytes, n: u32| {
+        if sharded {
+            bytes.0 / f64::from(n.max(1))
+        } else {
+            bytes.0
+        }
+    };
     let bytes = over(dense, copies.dense) + over(expert, copies.expert);
     Seconds(bytes * moved / (memory_bandwidth * 0.85))
 }

@@ -27,11 +27,18 @@ pub struct Code {
 
 /// All documented codes in order of their identifiers.
 pub fn all_codes() -> Vec<&'static Code> {
-    let mut codes: Vec<&Code> = [usage::ALL, model::ALL, cluster::ALL, plan::ALL, cost::ALL, search::ALL]
-        .into_iter()
-        .flatten()
-        .copied()
-        .collect();
+    let mut codes: Vec<&Code> = [
+        usage::ALL,
+        model::ALL,
+        cluster::ALL,
+        plan::ALL,
+        cost::ALL,
+        search::ALL,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+    .collect();
     codes.sort_by_key(|c| c.id);
     codes
 }

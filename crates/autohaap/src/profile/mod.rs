@@ -76,10 +76,12 @@ impl Rates {
             gemm: rate(OperatorClass::Gemm),
             expert: rate(OperatorClass::ExpertGemm),
             attention: rate(OperatorClass::Attention),
-            memory: ByteRate(
-                device.memory_bandwidth.value.0 * share(OperatorClass::Memory) * speed_factor,
-            ),
-            step: if device.measured_peak.is_some() { Step::Fitted } else { Step::Roofline },
+            memory: ByteRate(device.memory_bandwidth.value.0 * share(OperatorClass::Memory) * speed_factor),
+            step: if device.measured_peak.is_some() {
+                Step::Fitted
+            } else {
+                Step::Roofline
+            },
         }
     }
 }

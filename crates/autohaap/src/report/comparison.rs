@@ -7,7 +7,10 @@ pub(super) fn lines(a: &Alternatives, step: f64) -> Vec<String> {
     let mut lines = vec!["compared with".to_owned()];
     let mut add = |name: &str, row: &Alternative| lines.push(line(name, row, step));
     add("best uniform plan", &a.uniform);
-    add(&format!("fastest class: {}", a.fastest_class.label), &a.fastest_class);
+    add(
+        &format!("fastest class: {}", a.fastest_class.label),
+        &a.fastest_class,
+    );
     add("layers by FLOPs, by hand", &a.flops_split);
     add("layers by memory, by hand", &a.memory_split);
     for (name, row) in &a.without {
@@ -15,7 +18,12 @@ pub(super) fn lines(a: &Alternatives, step: f64) -> Vec<String> {
     }
     for (i, row) in a.losers.iter().enumerate() {
         let seconds = row.step_time_s.map_or_else(String::new, |s| format!("{s}"));
-        lines.push(fit(&format!("  loser {}: {seconds}, {}: {}", i + 1, row.reason, row.label)));
+        lines.push(fit(&format!(
+            "  loser {}: {seconds}, {}: {}",
+            i + 1,
+            row.reason,
+            row.label
+        )));
     }
     lines
 }
@@ -28,7 +36,11 @@ fn line(name: &str, row: &Alternative, step: f64) -> String {
             } else {
                 format!("   {}", row.label)
             };
-            fit(&format!("  {name:<38} {:>9}  {:>5.2}x{label}", format!("{s}"), s.0 / step))
+            fit(&format!(
+                "  {name:<38} {:>9}  {:>5.2}x{label}",
+                format!("{s}"),
+                s.0 / step
+            ))
         }
         None => fit(&format!("  {name:<38} no plan: {}", row.reason)),
     }

@@ -54,7 +54,11 @@ pub fn plan_screen(plan: &Plan, context: &Context) -> String {
 
 fn verdict(plan: &Plan, p: &Prediction) -> String {
     let step = p.step_time_s.0;
-    let mut text = format!("{}{}/step", if p.fits { "fits, " } else { "DOES NOT FIT, " }, p.step_time_s);
+    let mut text = format!(
+        "{}{}/step",
+        if p.fits { "fits, " } else { "DOES NOT FIT, " },
+        p.step_time_s
+    );
     if let Some(a) = &plan.alternatives {
         if let Some(uniform) = a.uniform.step_time_s {
             text += &format!(", {:.2}x over the best uniform plan", uniform.0 / step);
@@ -88,7 +92,11 @@ fn settings(plan: &Plan, assumed: &[String]) -> String {
         t.zero,
     );
     if let Some(p) = p {
-        text += &format!("; {} tokens/s, MFU {}", words::count(p.tokens_per_s), words::percent(p.mfu));
+        text += &format!(
+            "; {} tokens/s, MFU {}",
+            words::count(p.tokens_per_s),
+            words::percent(p.mfu)
+        );
     }
     if !assumed.is_empty() {
         text += &format!("\n  by default: {}", assumed.join(", "));
@@ -97,11 +105,15 @@ fn settings(plan: &Plan, assumed: &[String]) -> String {
 }
 
 fn critical(p: &Prediction) -> Option<&StagePrediction> {
-    p.stages.iter().max_by(|a, b| a.busy_fraction.total_cmp(&b.busy_fraction))
+    p.stages
+        .iter()
+        .max_by(|a, b| a.busy_fraction.total_cmp(&b.busy_fraction))
 }
 
 fn bottleneck(plan: &Plan, p: &Prediction) -> String {
-    let Some(s) = critical(p) else { return String::new() };
+    let Some(s) = critical(p) else {
+        return String::new();
+    };
     let step = p.step_time_s.0;
     let m = f64::from(plan.pipelines[s.pipeline].micro_batches);
     let per_batch = (s.forward_s + s.backward_s).0.max(1e-12);
@@ -132,7 +144,9 @@ fn fullest_device(p: &Prediction) -> Option<&DevicePrediction> {
 }
 
 fn fullest(p: &Prediction) -> String {
-    let Some(d) = fullest_device(p) else { return String::new() };
+    let Some(d) = fullest_device(p) else {
+        return String::new();
+    };
     let m = &d.memory_bytes;
     format!(
         "memory: fullest is {} ({}), {:.1} of {:.1} GiB, {}",
@@ -168,9 +182,16 @@ fn conservation_line(plan: &Plan) -> String {
     let tied = if c.tied_partners.is_empty() {
         String::new()
     } else {
-        format!(", tied embedding held by {} stages and reduced together", c.tied_partners.len())
+        format!(
+            ", tied embedding held by {} stages and reduced together",
+            c.tied_partners.len()
+        )
     };
-    let unequal = if c.equal_step_counts { "" } else { " (unequal step counts join at the gradient reduction)" };
+    let unequal = if c.equal_step_counts {
+        ""
+    } else {
+        " (unequal step counts join at the gradient reduction)"
+    };
     format!(
         "conserved: {} atoms each once per pipeline: {}; each device once: {}; rows add up: {}; {} of {} sequences; \
          gradient weights sum to {:.6}{tied}{unequal}",
@@ -185,18 +206,32 @@ fn conservation_line(plan: &Plan) -> String {
 }
 
 fn trust(p: &Prediction) -> String {
-    let shares: Vec<String> =
-        p.provenance_share.iter().map(|(name, share)| format!("{name} {}", words::percent(*share))).collect();
-    format!("range: {} to {}; time by provenance: {}", p.range_s[0], p.range_s[1], shares.join(", "))
+    let shares: Vec<String> = p
+        .provenance_share
+        .iter()
+        .map(|(name, share)| format!("{name} {}", words::percent(*share)))
+        .collect();
+    format!(
+        "range: {} to {}; time by provenance: {}",
+        p.range_s[0],
+        p.range_s[1],
+        shares.join(", ")
+    )
 }
 
 fn proof(plan: &Plan, p: &Prediction) -> String {
-    let Some(s) = &plan.search else { return String::new() };
+    let Some(s) = &plan.search else {
+        return String::new();
+    };
     let bound = match (&p.bound_s, &p.bound_space) {
         (Some(b), Some(space)) => format!("bound: {b} for {space}"),
         _ => "bound: none".into(),
     };
-    let repeat = if s.reproducible { "" } else { ", time-bounded: not reproducible" };
+    let repeat = if s.reproducible {
+        ""
+    } else {
+        ", time-bounded: not reproducible"
+    };
     format!(
         "{bound}\nsearch: {}, {} in {}, {} plans and templates priced{repeat}",
         s.method,
@@ -261,7 +296,11 @@ pub fn estimate_screen(plan: &Plan, prediction: &Prediction, violations: usize) 
     let mut lines = vec![
         format!(
             "{}{}/step, {} tokens/s, MFU {}",
-            if prediction.fits { "fits, " } else { "DOES NOT FIT, " },
+            if prediction.fits {
+                "fits, "
+            } else {
+                "DOES NOT FIT, "
+            },
             prediction.step_time_s,
             words::count(prediction.tokens_per_s),
             words::percent(prediction.mfu)
@@ -281,7 +320,9 @@ pub fn estimate_screen(plan: &Plan, prediction: &Prediction, violations: usize) 
     lines.push(memory_table(&distinct));
     lines.push(trust(prediction));
     if violations > 0 {
-        lines.push(format!("{violations} rules are broken: run `autohaap check` on the plan"));
+        lines.push(format!(
+            "{violations} rules are broken: run `autohaap check` on the plan"
+        ));
     }
     lines.join("\n")
 }
@@ -297,7 +338,11 @@ pub fn check_screen(plan: &Plan, violations: &[Problem], advice: &[Problem]) -> 
             *by_code.entry(v.code.id).or_default() += 1;
         }
         let codes: Vec<String> = by_code.iter().map(|(c, n)| format!("{n}x {c}")).collect();
-        lines.push(format!("NOT LEGAL: {} violations ({})", violations.len(), codes.join(", ")));
+        lines.push(format!(
+            "NOT LEGAL: {} violations ({})",
+            violations.len(),
+            codes.join(", ")
+        ));
         for v in violations {
             lines.push(format!("\n[{}] {}\n  at {}", v.code.id, v.message, v.path));
             if !v.hint.is_empty() {

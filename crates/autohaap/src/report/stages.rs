@@ -12,8 +12,11 @@ fn shapes(plan: &Plan) -> Vec<(usize, usize)> {
             .stages
             .iter()
             .map(|s| {
-                let types: Vec<_> =
-                    s.replicas.iter().map(|r| (r.tp, r.cp, r.rows, device_type(plan, &r.devices[0]))).collect();
+                let types: Vec<_> = s
+                    .replicas
+                    .iter()
+                    .map(|r| (r.tp, r.cp, r.rows, device_type(plan, &r.devices[0])))
+                    .collect();
                 (s.atoms, s.in_flight, s.ep, types, format!("{:?}", s.recompute))
             })
             .collect();
@@ -21,7 +24,10 @@ fn shapes(plan: &Plan) -> Vec<(usize, usize)> {
     };
     let mut found: Vec<(usize, usize)> = Vec::new();
     for (i, p) in plan.pipelines.iter().enumerate() {
-        match found.iter_mut().find(|(first, _)| shape(&plan.pipelines[*first]) == shape(p)) {
+        match found
+            .iter_mut()
+            .find(|(first, _)| shape(&plan.pipelines[*first]) == shape(p))
+        {
             Some(f) => f.1 += 1,
             None => found.push((i, 1)),
         }
@@ -41,12 +47,27 @@ fn device_type(plan: &Plan, device: &str) -> String {
 /// The table, at most `limit` rows.
 pub(super) fn stage_table(plan: &Plan, prediction: &Prediction, limit: usize) -> String {
     let mut rows = table(&[
-        "pipelines", "stage", "devices", "layers", "tp x dp", "rows", "recompute", "W", "memory GiB", "busy",
+        "pipelines",
+        "stage",
+        "devices",
+        "layers",
+        "tp x dp",
+        "rows",
+        "recompute",
+        "W",
+        "memory GiB",
+        "busy",
     ]);
-    let memory: BTreeMap<&str, &DevicePrediction> =
-        prediction.devices.iter().map(|d| (d.device.as_str(), d)).collect();
-    let times: BTreeMap<(usize, usize), &StagePrediction> =
-        prediction.stages.iter().map(|s| ((s.pipeline, s.stage), s)).collect();
+    let memory: BTreeMap<&str, &DevicePrediction> = prediction
+        .devices
+        .iter()
+        .map(|d| (d.device.as_str(), d))
+        .collect();
+    let times: BTreeMap<(usize, usize), &StagePrediction> = prediction
+        .stages
+        .iter()
+        .map(|s| ((s.pipeline, s.stage), s))
+        .collect();
     let mut left = limit;
     let mut hidden = 0;
     for (first, copies) in shapes(plan) {
@@ -64,7 +85,11 @@ pub(super) fn stage_table(plan: &Plan, prediction: &Prediction, limit: usize) ->
                     low = low.min(p.micro_batches);
                     high = high.max(p.micro_batches);
                 }
-                if low == high { format!("{low}") } else { format!("{low}-{high}") }
+                if low == high {
+                    format!("{low}")
+                } else {
+                    format!("{low}-{high}")
+                }
             };
             let label = if s == 0 {
                 format!("{copies}x, {counts} x {}", pipeline.micro_batch)
@@ -81,7 +106,9 @@ pub(super) fn stage_table(plan: &Plan, prediction: &Prediction, limit: usize) ->
                 recompute(stage),
                 stage.in_flight.to_string(),
                 memory_of(stage, &memory),
-                times.get(&(first, s)).map_or_else(String::new, |t| words::percent(t.busy_fraction)),
+                times
+                    .get(&(first, s))
+                    .map_or_else(String::new, |t| words::percent(t.busy_fraction)),
             ]);
         }
     }
@@ -123,7 +150,12 @@ fn layers(plan: &Plan, stage: &Stage) -> String {
     let atoms = &plan.model.model.atoms;
     let blocks = atoms[a..b]
         .iter()
-        .filter(|x| !matches!(x.kind, crate::model::AtomKind::Embedding | crate::model::AtomKind::Head))
+        .filter(|x| {
+            !matches!(
+                x.kind,
+                crate::model::AtomKind::Embedding | crate::model::AtomKind::Head
+            )
+        })
         .count();
     let mut text = String::new();
     if a == 0 {
@@ -181,7 +213,8 @@ fn memory_of(stage: &Stage, memory: &BTreeMap<&str, &DevicePrediction>) -> Strin
         .flat_map(|r| &r.devices)
         .filter_map(|d| memory.get(d.as_str()))
         .max_by(|a, b| {
-            (a.memory_bytes.total / a.memory_bytes.limit).total_cmp(&(b.memory_bytes.total / b.memory_bytes.limit))
+            (a.memory_bytes.total / a.memory_bytes.limit)
+                .total_cmp(&(b.memory_bytes.total / b.memory_bytes.limit))
         });
     fullest.map_or_else(String::new, |d| {
         let m = &d.memory_bytes;

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 /// A share as per cent.
 pub(super) fn percent(share: f64) -> String {
     let p = share * 100.0;
-    if p.abs() < 9.95 { format!("{p:.1} %") } else { format!("{p:.0} %") }
+    if p.abs() < 9.95 {
+        format!("{p:.1} %")
+    } else {
+        format!("{p:.0} %")
+    }
 }
 
 /// Parameters with a unit: `8.03 B`.
@@ -72,7 +76,11 @@ fn ranges(sorted: &[u32]) -> String {
         while i + 1 < sorted.len() && sorted[i + 1] == sorted[i] + 1 {
             i += 1;
         }
-        words.push(if sorted[i] == start { start.to_string() } else { format!("{start}-{}", sorted[i]) });
+        words.push(if sorted[i] == start {
+            start.to_string()
+        } else {
+            format!("{start}-{}", sorted[i])
+        });
         i += 1;
     }
     words.join(",")
@@ -90,7 +98,9 @@ mod tests {
 
     #[test]
     fn devices_become_ranges() {
-        let list: Vec<String> = ["n0:0", "n0:1", "n0:3", "n1:0", "n1:1", "n1:3"].map(String::from).to_vec();
+        let list: Vec<String> = ["n0:0", "n0:1", "n0:3", "n1:0", "n1:1", "n1:3"]
+            .map(String::from)
+            .to_vec();
         assert_eq!(devices(list.iter()), "n0,n1:0-1,3");
         assert_eq!(whole(8_030_261_248), "8,030,261,248");
     }

@@ -101,4 +101,3 @@ pub enum Outcome {
     /// No plan.
     Infeasible(Infeasible),
 }
-

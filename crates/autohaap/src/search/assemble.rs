@@ -49,7 +49,10 @@ impl Draft {
                 .and_modify(|kept| kept.copies += lane.copies)
                 .or_insert(lane);
         }
-        Self { lanes: merged.into_values().collect(), origin }
+        Self {
+            lanes: merged.into_values().collect(),
+            origin,
+        }
     }
 
     /// Canonical key.
@@ -89,11 +92,18 @@ impl Draft {
             .enumerate()
             .map(|(i, l)| Timed::new(&l.template, table, self.others(i)))
             .collect::<Option<_>>()?;
-        let sizes: Vec<u64> = self.lanes.iter().map(|l| u64::from(l.template.micro_batch)).collect();
+        let sizes: Vec<u64> = self
+            .lanes
+            .iter()
+            .map(|l| u64::from(l.template.micro_batch))
+            .collect();
         let most: Vec<u32> = sizes.iter().map(|b| (batch / b).min(1 << 20) as u32).collect();
         let total = |time: f64, scratch: &mut Scratch| -> (u64, Vec<u32>) {
-            let counts: Vec<u32> =
-                timed.iter().zip(&most).map(|(t, m)| t.capacity(time, *m, scratch)).collect();
+            let counts: Vec<u32> = timed
+                .iter()
+                .zip(&most)
+                .map(|(t, m)| t.capacity(time, *m, scratch))
+                .collect();
             let sum = counts
                 .iter()
                 .zip(&sizes)
@@ -102,7 +112,10 @@ impl Draft {
                 .sum();
             (sum, counts)
         };
-        let mut high = timed.iter().map(|t| t.step(1, scratch)).fold(f64::INFINITY, f64::min);
+        let mut high = timed
+            .iter()
+            .map(|t| t.step(1, scratch))
+            .fold(f64::INFINITY, f64::min);
         let mut low = 0.0;
         for _ in 0..64 {
             if total(high, scratch).0 >= batch {
@@ -124,8 +137,12 @@ impl Draft {
         }
         let (sum, counts) = total(high, scratch);
         let mut excess = sum.checked_sub(batch)?;
-        let mut split: Vec<Vec<u32>> =
-            self.lanes.iter().zip(&counts).map(|(l, m)| vec![*m; l.copies as usize]).collect();
+        let mut split: Vec<Vec<u32>> = self
+            .lanes
+            .iter()
+            .zip(&counts)
+            .map(|(l, m)| vec![*m; l.copies as usize])
+            .collect();
         // Take the surplus from the pipelines that end last.
         while excess > 0 {
             let mut slowest: Option<(f64, usize, usize)> = None;
@@ -134,7 +151,10 @@ impl Draft {
                     continue;
                 }
                 // Copies of one lane differ by at most a few; the largest count comes first.
-                if let Some((j, &m)) = copies.iter().enumerate().max_by_key(|(j, m)| (**m, usize::MAX - j))
+                if let Some((j, &m)) = copies
+                    .iter()
+                    .enumerate()
+                    .max_by_key(|(j, m)| (**m, usize::MAX - j))
                     && m > 0
                 {
                     let step = timed[i].step(m, scratch);
@@ -151,7 +171,12 @@ impl Draft {
     }
 
     /// Places the draft and prices it exactly; `None` if it does not pack, fit or add up.
-    pub(super) fn realise(&self, table: &Table<'_>, cache: &mut Cache, scratch: &mut Scratch) -> Option<Candidate> {
+    pub(super) fn realise(
+        &self,
+        table: &Table<'_>,
+        cache: &mut Cache,
+        scratch: &mut Scratch,
+    ) -> Option<Candidate> {
         let (_, counts) = self.allocate(table, scratch)?;
         self.realise_with(table, &counts, cache)
     }
@@ -174,13 +199,22 @@ impl Draft {
             })
             .filter(|l| l.copies > 0)
             .collect();
-        let live = Draft { lanes, origin: self.origin };
+        let live = Draft {
+            lanes,
+            origin: self.origin,
+        };
         let holders = live.holders(space.setting.model.atoms.len());
         let mut shapes = Vec::new();
         let mut lane_of = Vec::new();
         for (lane, m) in self.lanes.iter().zip(counts) {
             for &micro_batches in m.iter().filter(|m| **m > 0) {
-                shapes.push(lane.template.stages.iter().map(|s| s.row.option).collect::<Vec<_>>());
+                shapes.push(
+                    lane.template
+                        .stages
+                        .iter()
+                        .map(|s| s.row.option)
+                        .collect::<Vec<_>>(),
+                );
                 lane_of.push((&lane.template, micro_batches));
             }
         }
@@ -190,9 +224,15 @@ impl Draft {
         for ((template, micro_batches), placed) in lane_of.into_iter().zip(placement) {
             let mut stages = Vec::with_capacity(template.stages.len());
             for (stage, replicas) in template.stages.iter().zip(placed) {
-                let least = holders[stage.atoms.0..stage.atoms.1].iter().copied().min().unwrap_or(1);
+                let least = holders[stage.atoms.0..stage.atoms.1]
+                    .iter()
+                    .copied()
+                    .min()
+                    .unwrap_or(1);
                 let depth = stage.depth.min(micro_batches);
-                let fit = stage.row.fit(space, stage.atoms, depth, Holders { replicas: least })?;
+                let fit = stage
+                    .row
+                    .fit(space, stage.atoms, depth, Holders { replicas: least })?;
                 stages.push(Stage {
                     atoms: [stage.atoms.0, stage.atoms.1],
                     in_flight: depth,
@@ -214,12 +254,19 @@ impl Draft {
             pipelines.push(Pipeline {
                 micro_batch: template.micro_batch,
                 micro_batches,
-                schedule: Schedule { kind: ScheduleKind::OneF1b, file: None },
+                schedule: Schedule {
+                    kind: ScheduleKind::OneF1b,
+                    file: None,
+                },
                 stages,
             });
         }
         let (step, fits) = price_step(space.setting, &pipelines, cache).ok()?;
-        fits.then_some(Candidate { draft: live, pipelines, step: step.0 })
+        fits.then_some(Candidate {
+            draft: live,
+            pipelines,
+            step: step.0,
+        })
     }
 }
 
@@ -231,7 +278,10 @@ fn recompute_ranges(atoms: (usize, usize), fit: &Fit) -> Vec<RecomputeRange> {
         let at = atoms.0 + i;
         match ranges.last_mut() {
             Some(last) if last.mode == mode && last.atoms[1] == at => last.atoms[1] = at + 1,
-            _ => ranges.push(RecomputeRange { atoms: [at, at + 1], mode }),
+            _ => ranges.push(RecomputeRange {
+                atoms: [at, at + 1],
+                mode,
+            }),
         }
     }
     ranges

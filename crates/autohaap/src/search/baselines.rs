@@ -33,7 +33,11 @@ pub(super) struct Baseline {
 }
 
 /// The best plan of one split; `None` with the reason if none fits or none is legal. Also the number of plans priced.
-pub(super) fn best(space: &Space<'_>, split: Split, stop: &dyn Fn() -> bool) -> (Option<Baseline>, String, u64) {
+pub(super) fn best(
+    space: &Space<'_>,
+    split: Split,
+    stop: &dyn Fn() -> bool,
+) -> (Option<Baseline>, String, u64) {
     let setting = space.setting;
     let batch = setting.training.global_batch;
     let num_atoms = setting.model.atoms.len();
@@ -48,7 +52,9 @@ pub(super) fn best(space: &Space<'_>, split: Split, stop: &dyn Fn() -> bool) -> 
                 space.classes[c]
                     .nodes
                     .iter()
-                    .flat_map(move |&(node, first, count)| (first..first + count).map(move |i| (c, (node, i))))
+                    .flat_map(move |&(node, first, count)| {
+                        (first..first + count).map(move |i| (c, (node, i)))
+                    })
             })
             .collect();
         let total = devices.len();
@@ -56,11 +62,15 @@ pub(super) fn best(space: &Space<'_>, split: Split, stop: &dyn Fn() -> bool) -> 
             if !total.is_multiple_of(tp as usize) || !groups_stay_in_nodes(&devices, tp as usize) {
                 continue;
             }
-            for pp in (1..=num_atoms.min(total / tp as usize)).filter(|pp| (total / tp as usize).is_multiple_of(*pp)) {
+            for pp in (1..=num_atoms.min(total / tp as usize))
+                .filter(|pp| (total / tp as usize).is_multiple_of(*pp))
+            {
                 let dp = total / tp as usize / pp;
                 let per_stage = total / pp;
                 let blocks: Vec<&[(usize, DeviceAt)]> = devices.chunks(per_stage).collect();
-                let Some(cuts) = cuts(space, &blocks, split) else { continue };
+                let Some(cuts) = cuts(space, &blocks, split) else {
+                    continue;
+                };
                 for &rows in &space.micro_batches {
                     let micro_batch = u64::from(rows) * dp as u64;
                     if !batch.is_multiple_of(micro_batch) {
@@ -74,10 +84,20 @@ pub(super) fn best(space: &Space<'_>, split: Split, stop: &dyn Fn() -> bool) -> 
                             }
                             legal += 1;
                             let pipelines = vec![pipeline(
-                                space, &blocks, &cuts, tp, dp, rows, micro_batches, ep, mode,
+                                space,
+                                &blocks,
+                                &cuts,
+                                tp,
+                                dp,
+                                rows,
+                                micro_batches,
+                                ep,
+                                mode,
                             )];
                             scored += 1;
-                            let Ok((step, fits)) = price_step(setting, &pipelines, &mut cache) else { continue };
+                            let Ok((step, fits)) = price_step(setting, &pipelines, &mut cache) else {
+                                continue;
+                            };
                             if fits {
                                 if best.as_ref().is_none_or(|b| step.0 < b.step) {
                                     let expert = if ep > 1 { format!(" ep{ep}") } else { String::new() };
@@ -87,7 +107,9 @@ pub(super) fn best(space: &Space<'_>, split: Split, stop: &dyn Fn() -> bool) -> 
                                         Recompute::Full => ", full recompute",
                                     };
                                     best = Some(Baseline {
-                                        label: format!("tp{tp} pp{pp} dp{dp}{expert}, micro-batch {rows}{again}"),
+                                        label: format!(
+                                            "tp{tp} pp{pp} dp{dp}{expert}, micro-batch {rows}{again}"
+                                        ),
                                         pipelines,
                                         step: step.0,
                                     });
@@ -117,7 +139,11 @@ fn orders(space: &Space<'_>) -> Vec<Vec<usize>> {
     by_speed.sort_by(|&a, &b| peak(space, b).total_cmp(&peak(space, a)).then(a.cmp(&b)));
     let mut by_memory = listed.clone();
     by_memory.sort_by(|&a, &b| {
-        space.classes[b].memory_limit.0.total_cmp(&space.classes[a].memory_limit.0).then(a.cmp(&b))
+        space.classes[b]
+            .memory_limit
+            .0
+            .total_cmp(&space.classes[a].memory_limit.0)
+            .then(a.cmp(&b))
     });
     let reversed = by_speed.iter().rev().copied().collect();
     let mut orders = vec![listed, by_speed, by_memory, reversed];
@@ -144,7 +170,9 @@ pub(super) fn peak(space: &Space<'_>, class: usize) -> f64 {
 }
 
 fn groups_stay_in_nodes(devices: &[(usize, DeviceAt)], tp: usize) -> bool {
-    devices.chunks(tp).all(|g| g.iter().all(|d| d.0 == g[0].0 && d.1.0 == g[0].1.0))
+    devices
+        .chunks(tp)
+        .all(|g| g.iter().all(|d| d.0 == g[0].0 && d.1.0 == g[0].1.0))
 }
 
 fn expert_degrees(space: &Space<'_>, devices: u32) -> Vec<u32> {
@@ -152,7 +180,9 @@ fn expert_degrees(space: &Space<'_>, devices: u32) -> Vec<u32> {
         return vec![1];
     }
     (1..=devices)
-        .filter(|&ep| devices.is_multiple_of(ep) && space.experts.iter().all(|e| e.is_multiple_of(u64::from(ep))))
+        .filter(|&ep| {
+            devices.is_multiple_of(ep) && space.experts.iter().all(|e| e.is_multiple_of(u64::from(ep)))
+        })
         .collect()
 }
 
@@ -175,14 +205,18 @@ fn cuts(space: &Space<'_>, blocks: &[&[(usize, DeviceAt)]], split: Split) -> Opt
     let mut given: usize = layers.iter().sum();
     while given < num_layers {
         let at = (0..layers.len()).max_by(|&a, &b| {
-            (exact[a] - layers[a] as f64).total_cmp(&(exact[b] - layers[b] as f64)).then(b.cmp(&a))
+            (exact[a] - layers[a] as f64)
+                .total_cmp(&(exact[b] - layers[b] as f64))
+                .then(b.cmp(&a))
         })?;
         layers[at] += 1;
         given += 1;
     }
     while given > num_layers {
         let at = (0..layers.len()).filter(|&i| layers[i] > 1).max_by(|&a, &b| {
-            (layers[a] as f64 - exact[a]).total_cmp(&(layers[b] as f64 - exact[b])).then(a.cmp(&b))
+            (layers[a] as f64 - exact[a])
+                .total_cmp(&(layers[b] as f64 - exact[b]))
+                .then(a.cmp(&b))
         })?;
         layers[at] -= 1;
         given -= 1;
@@ -242,7 +276,10 @@ fn pipeline(
     Pipeline {
         micro_batch: rows * dp as u32,
         micro_batches,
-        schedule: Schedule { kind: ScheduleKind::OneF1b, file: None },
+        schedule: Schedule {
+            kind: ScheduleKind::OneF1b,
+            file: None,
+        },
         stages,
     }
 }

@@ -63,7 +63,11 @@ pub(super) fn capacity(table: &Table<'_>, counts: &[u32]) -> f64 {
         }
     }
     // The LP answers to about 1e-8; stay on the safe side of it.
-    problem.solve().ok().and_then(|s| s.into_solution().ok()).map_or(0.0, |s| s[time] * (1.0 - 1e-6))
+    problem
+        .solve()
+        .ok()
+        .and_then(|s| s.into_solution().ok())
+        .map_or(0.0, |s| s[time] * (1.0 - 1e-6))
 }
 
 /// Whether no plan of the space reaches `time`, by duality at these prices; gives up (false) after `work` label steps.
@@ -118,7 +122,10 @@ struct Label {
 const KEEP: usize = 6;
 
 /// Whether every template that finishes `micro_batches` within `time` costs at least `cutoff`.
-#[expect(clippy::too_many_arguments, reason = "one call site; a struct would only rename the arguments")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one call site; a struct would only rename the arguments"
+)]
 fn costs_more(
     table: &Table<'_>,
     counts: &[u32],
@@ -157,10 +164,16 @@ fn costs_more(
     if before[num_atoms].max(least_price) >= cutoff {
         return true;
     }
-    let links: Vec<Vec<Option<f64>>> =
-        rows.iter().map(|from| rows.iter().map(|to| table.link(from, to, true)).collect()).collect();
+    let links: Vec<Vec<Option<f64>>> = rows
+        .iter()
+        .map(|from| rows.iter().map(|to| table.link(from, to, true)).collect())
+        .collect();
     let mut at: Vec<Vec<Label>> = vec![Vec::new(); num_atoms + 1];
-    at[num_atoms].push(Label { cost: 0.0, suffix: Suffix::EMPTY, row: None });
+    at[num_atoms].push(Label {
+        cost: 0.0,
+        suffix: Suffix::EMPTY,
+        row: None,
+    });
     for end in (1..=num_atoms).rev() {
         let labels = merge(std::mem::take(&mut at[end]));
         if labels.is_empty() {
@@ -181,9 +194,14 @@ fn costs_more(
                     break;
                 }
                 let deepest = if deepest >= 64 { micro_batches } else { deepest };
-                let Some(fit) = row.fit(space, (start, end), 1, holders) else { break };
+                let Some(fit) = row.fit(space, (start, end), 1, holders) else {
+                    break;
+                };
                 let tail = row.optimizer(space, start, end, holders);
-                let spent = work.fetch_sub((labels.len() as u64).min(work.load(Ordering::Relaxed)), Ordering::Relaxed);
+                let spent = work.fetch_sub(
+                    (labels.len() as u64).min(work.load(Ordering::Relaxed)),
+                    Ordering::Relaxed,
+                );
                 if spent <= labels.len() as u64 {
                     return false;
                 }
@@ -205,14 +223,20 @@ fn costs_more(
                         link_forward: link,
                         link_backward: link,
                     };
-                    let suffix = label.suffix.prepend(&stage, Depth::UpTo(deepest), micro_batches, tail);
+                    let suffix = label
+                        .suffix
+                        .prepend(&stage, Depth::UpTo(deepest), micro_batches, tail);
                     if suffix.step > time {
                         continue;
                     }
                     if start == 0 {
                         return false;
                     }
-                    at[start].push(Label { cost, suffix, row: Some(row_index) });
+                    at[start].push(Label {
+                        cost,
+                        suffix,
+                        row: Some(row_index),
+                    });
                 }
             }
         }
@@ -224,7 +248,10 @@ fn costs_more(
 /// component-wise minimum, which stands for a template at least as good as either.
 fn merge(mut labels: Vec<Label>) -> Vec<Label> {
     labels.sort_by(|a, b| {
-        a.row.cmp(&b.row).then(a.cost.total_cmp(&b.cost)).then(a.suffix.step.total_cmp(&b.suffix.step))
+        a.row
+            .cmp(&b.row)
+            .then(a.cost.total_cmp(&b.cost))
+            .then(a.suffix.step.total_cmp(&b.suffix.step))
     });
     let mut result: Vec<Label> = Vec::new();
     let mut i = 0;
@@ -249,7 +276,8 @@ fn merge(mut labels: Vec<Label>) -> Vec<Label> {
                 .min_by(|&x, &y| {
                     let loss = |k: usize| {
                         let (a, b) = (&front[k], &front[k + 1]);
-                        (b.cost - a.cost) / b.cost.max(1e-12) + (a.suffix.step - b.suffix.step) / a.suffix.step.max(1e-12)
+                        (b.cost - a.cost) / b.cost.max(1e-12)
+                            + (a.suffix.step - b.suffix.step) / a.suffix.step.max(1e-12)
                     };
                     loss(x).total_cmp(&loss(y))
                 })

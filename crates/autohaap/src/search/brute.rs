@@ -20,18 +20,35 @@ pub(super) struct Enumerated {
 }
 
 /// Prices every plan over `counts` devices, at most `limit`.
-pub(super) fn enumerate(table: &Table<'_>, counts: &[u32], limit: u64, stop: &dyn Fn() -> bool) -> Enumerated {
+pub(super) fn enumerate(
+    table: &Table<'_>,
+    counts: &[u32],
+    limit: u64,
+    stop: &dyn Fn() -> bool,
+) -> Enumerated {
     let mut all = Vec::new();
     for &b in &table.space.micro_batches {
         let mut used = vec![0; counts.len()];
         templates(table, counts, b, 0, &mut Vec::new(), &mut used, &mut all);
     }
-    let mut state = State { table, all, limit, plans: 0, best: None, cache: Cache::default(), stop };
+    let mut state = State {
+        table,
+        all,
+        limit,
+        plans: 0,
+        best: None,
+        cache: Cache::default(),
+        stop,
+    };
     let mut free = counts.to_vec();
     let batch = table.space.setting.training.global_batch;
     state.choose(0, batch, &mut free, &mut Vec::new());
     let complete = state.plans < state.limit && !stop();
-    Enumerated { best: state.best, plans: state.plans, complete }
+    Enumerated {
+        best: state.best,
+        plans: state.plans,
+        complete,
+    }
 }
 
 /// Every sequence of stages over all atoms, from the first atom on, depths 1.
@@ -46,7 +63,10 @@ fn templates(
 ) {
     let num_atoms = table.space.setting.model.atoms.len();
     if start == num_atoms {
-        all.push(Template { micro_batch: b, stages: stages.clone() });
+        all.push(Template {
+            micro_batch: b,
+            stages: stages.clone(),
+        });
         return;
     }
     for row in table.of_size(b) {
@@ -56,7 +76,11 @@ fn templates(
         }
         for end in start + 1..=num_atoms {
             used[class] += row.option.devices();
-            stages.push(TemplateStage { row: row.clone(), atoms: (start, end), depth: 1 });
+            stages.push(TemplateStage {
+                row: row.clone(),
+                atoms: (start, end),
+                depth: 1,
+            });
             templates(table, counts, b, end, stages, used, all);
             stages.pop();
             used[class] -= row.option.devices();
@@ -108,8 +132,7 @@ impl State<'_, '_> {
     }
 
     fn all_depths(&mut self, chosen: &[(usize, u32)]) {
-        let choices: Vec<Vec<Template>> =
-            chosen.iter().map(|&(i, m)| ramps(&self.all[i], m)).collect();
+        let choices: Vec<Vec<Template>> = chosen.iter().map(|&(i, m)| ramps(&self.all[i], m)).collect();
         let split: Vec<u32> = chosen.iter().map(|c| c.1).collect();
         let mut pick = vec![0; choices.len()];
         loop {
@@ -122,7 +145,9 @@ impl State<'_, '_> {
             {
                 self.best = Some(candidate);
             }
-            let Some(at) = (0..pick.len()).find(|&k| pick[k] + 1 < choices[k].len()) else { return };
+            let Some(at) = (0..pick.len()).find(|&k| pick[k] + 1 < choices[k].len()) else {
+                return;
+            };
             pick[at] += 1;
             pick[..at].fill(0);
         }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::api::{
-    Budget, Infeasible, Method, Outcome, Progress, SearchOptions, StopReason,
-};
+use super::api::{Budget, Infeasible, Method, Outcome, Progress, SearchOptions, StopReason};
 use super::assemble::Candidate;
 use super::baselines::{self, Baseline, Split};
 use super::solve::{Effort, Solver};
@@ -18,8 +16,7 @@ use crate::cost::price::{Cache, price};
 use crate::error::{Problem, Problems, search as codes};
 use crate::model::Model;
 use crate::plan::{
-    Alternative, Alternatives, Idle, Phase, Pipeline, Plan, Prediction, ProfileRecord,
-    SearchRecord, Training,
+    Alternative, Alternatives, Idle, Phase, Pipeline, Plan, Prediction, ProfileRecord, SearchRecord, Training,
 };
 use crate::units::Seconds;
 
@@ -74,19 +71,43 @@ pub fn search(
     budget: &dyn Budget,
 ) -> Result<Outcome, Problems> {
     validate(model, cluster, training)?;
-    let mut clock = Clock { budget, last: budget.elapsed(), phases: Vec::new(), scored: 0 };
-    let levels: Vec<u8> = if options.zero.is_empty() { vec![training.zero] } else { options.zero.clone() };
-    let trainings: Vec<Training> =
-        levels.iter().map(|&zero| Training { zero, ..training.clone() }).collect();
-    let settings: Vec<Setting<'_>> = trainings.iter().map(|t| Setting::new(model, cluster, t)).collect();
-    let spaces: Vec<Space<'_>> = settings.iter().map(|s| Space::new(s, options.max_micro_batch)).collect();
+    let mut clock = Clock {
+        budget,
+        last: budget.elapsed(),
+        phases: Vec::new(),
+        scored: 0,
+    };
+    let levels: Vec<u8> = if options.zero.is_empty() {
+        vec![training.zero]
+    } else {
+        options.zero.clone()
+    };
+    let trainings: Vec<Training> = levels
+        .iter()
+        .map(|&zero| Training {
+            zero,
+            ..training.clone()
+        })
+        .collect();
+    let settings: Vec<Setting<'_>> = trainings
+        .iter()
+        .map(|t| Setting::new(model, cluster, t))
+        .collect();
+    let spaces: Vec<Space<'_>> = settings
+        .iter()
+        .map(|s| Space::new(s, options.max_micro_batch))
+        .collect();
     let tables: Vec<Table<'_>> = spaces.iter().map(Table::new).collect();
     clock.phase("stage table", 0);
     if spaces[0].classes.len() > super::pricing::MAX_CLASSES {
         return Err(Problem::new(
             &codes::TOO_MANY_CLASSES,
             "cluster",
-            format!("{} device classes, the search takes at most {}", spaces[0].classes.len(), super::pricing::MAX_CLASSES),
+            format!(
+                "{} device classes, the search takes at most {}",
+                spaces[0].classes.len(),
+                super::pricing::MAX_CLASSES
+            ),
         )
         .hint("give nodes of one type the same speed factor, cards and caps, so that they form one class")
         .into());
@@ -98,7 +119,11 @@ pub fn search(
 
     // Baselines first: they are candidates too, so that the answer is never slower than any of them.
     let mut baselines: BTreeMap<&'static str, (Option<(Baseline, u8)>, String)> = BTreeMap::new();
-    for (name, split) in [("uniform", Split::Equal), ("flops", Split::Flops), ("memory", Split::Memory)] {
+    for (name, split) in [
+        ("uniform", Split::Equal),
+        ("flops", Split::Flops),
+        ("memory", Split::Memory),
+    ] {
         let mut kept: Option<(Baseline, u8)> = None;
         let mut why = String::new();
         for (space, &zero) in spaces.iter().zip(&levels) {
@@ -163,7 +188,9 @@ pub fn search(
         }
     }
     let Some(best) = ranked.first().cloned() else {
-        return Ok(Outcome::Infeasible(explain(&tables, &counts, training, complete, budget)));
+        return Ok(Outcome::Infeasible(explain(
+            &tables, &counts, training, complete, budget,
+        )));
     };
     budget.progress(&Progress {
         phase: "bound",
@@ -216,7 +243,12 @@ pub fn search(
     let reproducible = matches!(stop_reason, StopReason::Finished | StopReason::Gap);
     let record = SearchRecord {
         space: "full".into(),
-        method: if complete { "columns, exhaustive" } else { "columns" }.into(),
+        method: if complete {
+            "columns, exhaustive"
+        } else {
+            "columns"
+        }
+        .into(),
         stop_reason: match stop_reason {
             StopReason::Finished if complete => "optimal",
             StopReason::Finished => "finished",
@@ -254,14 +286,22 @@ fn validate(model: &Model, cluster: &Cluster, training: &Training) -> Result<(),
     }
     if training.seq_len == 0 || training.seq_len > 1 << 27 {
         problems.push(
-            Problem::new(&codes::BAD_BATCH, "seq_len", format!("a sequence length of `{}` tokens", training.seq_len))
-                .hint("give 1 to 134,217,728 tokens, for example `--seq 4096`"),
+            Problem::new(
+                &codes::BAD_BATCH,
+                "seq_len",
+                format!("a sequence length of `{}` tokens", training.seq_len),
+            )
+            .hint("give 1 to 134,217,728 tokens, for example `--seq 4096`"),
         );
     }
     if model.atoms.len() < 3 {
         problems.push(
-            Problem::new(&codes::BAD_BATCH, "model", "a model needs an embedding, at least one block and a head")
-                .hint("check `autohaap model` on the file"),
+            Problem::new(
+                &codes::BAD_BATCH,
+                "model",
+                "a model needs an embedding, at least one block and a head",
+            )
+            .hint("check `autohaap model` on the file"),
         );
     }
     if cluster.total_devices() == 0 {
@@ -277,9 +317,27 @@ fn validate(model: &Model, cluster: &Cluster, training: &Training) -> Result<(),
 fn effort(space: &Space<'_>) -> Effort {
     let devices: u32 = space.classes.iter().map(|c| c.devices).sum();
     match devices {
-        0..=16 => Effort { rounds: 24, beam: 6, pack_nodes: 20_000, polish: 400, finalists: 4 },
-        17..=128 => Effort { rounds: 16, beam: 4, pack_nodes: 20_000, polish: 150, finalists: 3 },
-        _ => Effort { rounds: 8, beam: 3, pack_nodes: 20_000, polish: 60, finalists: 2 },
+        0..=16 => Effort {
+            rounds: 24,
+            beam: 6,
+            pack_nodes: 20_000,
+            polish: 400,
+            finalists: 4,
+        },
+        17..=128 => Effort {
+            rounds: 16,
+            beam: 4,
+            pack_nodes: 20_000,
+            polish: 150,
+            finalists: 3,
+        },
+        _ => Effort {
+            rounds: 8,
+            beam: 3,
+            pack_nodes: 20_000,
+            polish: 60,
+            finalists: 2,
+        },
     }
 }
 
@@ -294,7 +352,10 @@ fn found(candidate: &Candidate, zero: u8) -> Best {
 
 fn sort(ranked: &mut [Best]) {
     ranked.sort_by(|a, b| {
-        a.step.total_cmp(&b.step).then(a.zero.cmp(&b.zero)).then_with(|| key(&a.pipelines).cmp(&key(&b.pipelines)))
+        a.step
+            .total_cmp(&b.step)
+            .then(a.zero.cmp(&b.zero))
+            .then_with(|| key(&a.pipelines).cmp(&key(&b.pipelines)))
     });
 }
 
@@ -306,7 +367,13 @@ fn key(pipelines: &[Pipeline]) -> Vec<(u32, u32, Vec<(usize, u32, Vec<String>)>)
             let stages = p
                 .stages
                 .iter()
-                .map(|s| (s.atoms[1], s.in_flight, s.replicas.iter().flat_map(|r| r.devices.clone()).collect()))
+                .map(|s| {
+                    (
+                        s.atoms[1],
+                        s.in_flight,
+                        s.replicas.iter().flat_map(|r| r.devices.clone()).collect(),
+                    )
+                })
                 .collect();
             (p.micro_batch, p.micro_batches, stages)
         })
@@ -353,7 +420,13 @@ fn groups(
     budget: &dyn Budget,
 ) -> (Alternative, BTreeMap<String, Alternative>) {
     let space = tables[0].space;
-    let quick = Effort { rounds: 4, beam: 3, pack_nodes: 5_000, polish: 30, finalists: 1 };
+    let quick = Effort {
+        rounds: 4,
+        beam: 3,
+        pack_nodes: 5_000,
+        polish: 30,
+        finalists: 1,
+    };
     let solve = |subset: &[u32]| -> Option<f64> {
         let mut least: Option<f64> = None;
         for (table, _) in tables.iter().zip(levels) {
@@ -373,8 +446,16 @@ fn groups(
     };
     let name = |class: usize| {
         let c = &space.classes[class];
-        let twins = space.classes.iter().filter(|o| o.device_type == c.device_type).count();
-        if twins > 1 { format!("{} ({})", c.device_type, c.node_shape) } else { c.device_type.clone() }
+        let twins = space
+            .classes
+            .iter()
+            .filter(|o| o.device_type == c.device_type)
+            .count();
+        if twins > 1 {
+            format!("{} ({})", c.device_type, c.node_shape)
+        } else {
+            c.device_type.clone()
+        }
     };
     let alternative = |label: String, step: Option<f64>, of: &str| Alternative {
         label,
@@ -387,7 +468,11 @@ fn groups(
         },
     };
     let fastest = (0..counts.len())
-        .max_by(|&a, &b| baselines::peak(space, a).total_cmp(&baselines::peak(space, b)).then(b.cmp(&a)))
+        .max_by(|&a, &b| {
+            baselines::peak(space, a)
+                .total_cmp(&baselines::peak(space, b))
+                .then(b.cmp(&a))
+        })
         .unwrap_or(0);
     if counts.len() == 1 {
         let only = Alternative {
@@ -402,7 +487,11 @@ fn groups(
     let mut alone = vec![0; counts.len()];
     alone[fastest] = counts[fastest];
     let only_fastest = used.iter().enumerate().all(|(c, n)| c == fastest || *n == 0);
-    let step = if only_fastest { Some(best.step) } else { solve(&alone) };
+    let step = if only_fastest {
+        Some(best.step)
+    } else {
+        solve(&alone)
+    };
     let fastest_row = alternative(format!("{} only", name(fastest)), step, "fastest class alone");
     let mut without = BTreeMap::new();
     for class in 0..counts.len() {
@@ -431,7 +520,11 @@ fn used_per_class(space: &Space<'_>, pipelines: &[Pipeline]) -> Vec<u32> {
         }
     }
     let mut used = vec![0; space.classes.len()];
-    let devices = pipelines.iter().flat_map(|p| &p.stages).flat_map(|s| &s.replicas).flat_map(|r| &r.devices);
+    let devices = pipelines
+        .iter()
+        .flat_map(|p| &p.stages)
+        .flat_map(|s| &s.replicas)
+        .flat_map(|r| &r.devices);
     for device in devices {
         if let Ok(at) = space.setting.cluster.parse_device(device)
             && let Some(&class) = class_of.get(&at)
@@ -466,7 +559,10 @@ fn idle(cluster: &Cluster, pipelines: &[Pipeline]) -> Vec<Idle> {
         } else {
             "left over: no split of the batch and the layers gains from these"
         };
-        rows.push(Idle { devices, reason: reason.into() });
+        rows.push(Idle {
+            devices,
+            reason: reason.into(),
+        });
     }
     rows
 }
@@ -483,7 +579,12 @@ fn baseline_row((found, why): &(Option<(Baseline, u8)>, String), best: f64) -> A
                 format!("{:.1} % slower", (b.step / best - 1.0) * 100.0)
             },
         },
-        None => Alternative { label: String::new(), feasible: false, step_time_s: None, reason: why.clone() },
+        None => Alternative {
+            label: String::new(),
+            feasible: false,
+            step_time_s: None,
+            reason: why.clone(),
+        },
     }
 }
 
@@ -507,7 +608,9 @@ fn losers(
             continue;
         }
         seen.push(label.clone());
-        let Ok((prediction, _)) = price(setting, &loser.pipelines, cache) else { continue };
+        let Ok((prediction, _)) = price(setting, &loser.pipelines, cache) else {
+            continue;
+        };
         rows.push(Alternative {
             label: format!("{label} ({})", loser.origin),
             feasible: true,
@@ -527,8 +630,16 @@ fn shape(pipelines: &[Pipeline]) -> String {
             .iter()
             .map(|s| {
                 let tp = s.replicas.first().map_or(1, |r| r.tp);
-                let dp = if s.replicas.len() > 1 { format!(" dp{}", s.replicas.len()) } else { String::new() };
-                let ep = if s.ep > 1 { format!(" ep{}", s.ep) } else { String::new() };
+                let dp = if s.replicas.len() > 1 {
+                    format!(" dp{}", s.replicas.len())
+                } else {
+                    String::new()
+                };
+                let ep = if s.ep > 1 {
+                    format!(" ep{}", s.ep)
+                } else {
+                    String::new()
+                };
                 format!("tp{tp}{dp}{ep}:{}", s.atoms[1] - s.atoms[0])
             })
             .collect();
@@ -538,8 +649,10 @@ fn shape(pipelines: &[Pipeline]) -> String {
             None => counted.push((text, 1)),
         }
     }
-    let words: Vec<String> =
-        counted.into_iter().map(|(t, n)| if n > 1 { format!("{n}x {t}") } else { t }).collect();
+    let words: Vec<String> = counted
+        .into_iter()
+        .map(|(t, n)| if n > 1 { format!("{n}x {t}") } else { t })
+        .collect();
     words.join(" + ")
 }
 
@@ -572,13 +685,24 @@ fn why_slower(loser: &Prediction, winner: &Prediction) -> String {
         "more recompute",
         "longer gradient reduction",
     ];
-    let at = (0..4).max_by(|&x, &y| (a[x] - b[x]).total_cmp(&(a[y] - b[y]))).unwrap_or(0);
+    let at = (0..4)
+        .max_by(|&x, &y| (a[x] - b[x]).total_cmp(&(a[y] - b[y])))
+        .unwrap_or(0);
     let cause = if a[at] - b[at] > 0.005 {
-        format!("{}: {:.0} % of the step against {:.0} %", names[at], a[at] * 100.0, b[at] * 100.0)
+        format!(
+            "{}: {:.0} % of the step against {:.0} %",
+            names[at],
+            a[at] * 100.0,
+            b[at] * 100.0
+        )
     } else {
         "the same costs, divided less evenly".into()
     };
-    if slower > 1e-7 { format!("{slower:.1} % slower; {cause}") } else { "equally fast".into() }
+    if slower > 1e-7 {
+        format!("{slower:.1} % slower; {cause}")
+    } else {
+        "equally fast".into()
+    }
 }
 
 /// Why nothing fits and the smallest changes that would help.
@@ -632,8 +756,13 @@ fn brute_force(tables: &[Table<'_>], levels: &[u8], clock: &mut Clock<'_>, budge
         prediction.bound_space = Some("full; every plan was priced".into());
     }
     let idle = idle(setting.cluster, &best.pipelines);
-    let mut plan =
-        Plan::build(setting.model, setting.cluster, setting.training.clone(), best.pipelines, idle);
+    let mut plan = Plan::build(
+        setting.model,
+        setting.cluster,
+        setting.training.clone(),
+        best.pipelines,
+        idle,
+    );
     plan.profile = ProfileRecord::from_entries(entries);
     plan.prediction = Some(prediction);
     plan.search = Some(SearchRecord {

@@ -65,7 +65,12 @@ pub(super) fn explain(
         reasons.push(text);
     }
     let relaxations = relaxations(setting, training, need, have, budget);
-    Infeasible { proven: short || complete, reasons, relaxations, stop: budget.stop() }
+    Infeasible {
+        proven: short || complete,
+        reasons,
+        relaxations,
+        stop: budget.stop(),
+    }
 }
 
 /// The atom that is hardest to place, on the class with most memory.
@@ -85,7 +90,10 @@ fn tightest(tables: &[Table<'_>]) -> Option<String> {
                 let bytes = [0, 1]
                     .into_iter()
                     .map(|full| {
-                        let choice = super::table::RecomputeChoice { full, selective: false };
+                        let choice = super::table::RecomputeChoice {
+                            full,
+                            selective: false,
+                        };
                         row.memory(space, range, 1, choice, holders)
                     })
                     .fold(f64::INFINITY, f64::min);
@@ -110,13 +118,25 @@ fn tightest(tables: &[Table<'_>]) -> Option<String> {
 }
 
 /// The smallest changes with which a plan exists, each tried by a search.
-fn relaxations(setting: &Setting<'_>, training: &Training, need: Bytes, have: Bytes, budget: &dyn Budget) -> Vec<String> {
+fn relaxations(
+    setting: &Setting<'_>,
+    training: &Training,
+    need: Bytes,
+    have: Bytes,
+    budget: &dyn Budget,
+) -> Vec<String> {
     let mut found = Vec::new();
     let feasible = |cluster: &Cluster, training: &Training| -> bool {
         let setting = Setting::new(setting.model, cluster, training);
         let space = Space::new(&setting, 1);
         let table = Table::new(&space);
-        let effort = Effort { rounds: 6, beam: 3, pack_nodes: 2_000, polish: 0, finalists: 1 };
+        let effort = Effort {
+            rounds: 6,
+            beam: 3,
+            pack_nodes: 2_000,
+            polish: 0,
+            finalists: 1,
+        };
         let mut solver = Solver::new(&table, space.counts(), effort, budget);
         solver.run(super::bound::capacity(&table, &space.counts()));
         !solver.candidates.is_empty()
@@ -126,7 +146,13 @@ fn relaxations(setting: &Setting<'_>, training: &Training, need: Bytes, have: By
     if need <= have {
         let mut seq = training.seq_len / 2;
         while seq >= 128 && !stop() {
-            if feasible(setting.cluster, &Training { seq_len: seq, ..training.clone() }) {
+            if feasible(
+                setting.cluster,
+                &Training {
+                    seq_len: seq,
+                    ..training.clone()
+                },
+            ) {
                 found.push(format!("--seq {seq} (instead of {})", training.seq_len));
                 break;
             }
@@ -134,14 +160,21 @@ fn relaxations(setting: &Setting<'_>, training: &Training, need: Bytes, have: By
         }
     }
     if training.optimizer == crate::plan::Optimizer::Adam && !stop() {
-        let sgd = Training { optimizer: crate::plan::Optimizer::Sgd, ..training.clone() };
+        let sgd = Training {
+            optimizer: crate::plan::Optimizer::Sgd,
+            ..training.clone()
+        };
         if feasible(setting.cluster, &sgd) {
             found.push("an optimizer with less state (SGD: 4 instead of 12 bytes per parameter)".into());
         }
     }
     // More nodes of each shape: doubling, then the least number between.
     for (at, node) in setting.cluster.nodes.iter().enumerate() {
-        if stop() || setting.cluster.nodes[..at].iter().any(|n| n.shape() == node.shape()) {
+        if stop()
+            || setting.cluster.nodes[..at]
+                .iter()
+                .any(|n| n.shape() == node.shape())
+        {
             continue;
         }
         let with = |extra: u32| {
@@ -170,7 +203,11 @@ fn relaxations(setting: &Setting<'_>, training: &Training, need: Bytes, have: By
                     low = middle;
                 }
             }
-            found.push(format!("{high} more node(s) like `{}` ({})", node.name, node.shape()));
+            found.push(format!(
+                "{high} more node(s) like `{}` ({})",
+                node.name,
+                node.shape()
+            ));
         }
     }
     // More memory on every device.

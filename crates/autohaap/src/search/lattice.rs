@@ -76,13 +76,21 @@ pub(super) fn close(
         let mut used = vec![0; counts.len()];
         e.structures_before(b, num_atoms, Suffix::EMPTY, &mut Vec::new(), &mut used);
     }
-    e.structures.sort_by(|a, b| b.value.cmp(&a.value).then_with(|| a.template.key().cmp(&b.template.key())));
+    e.structures.sort_by(|a, b| {
+        b.value
+            .cmp(&a.value)
+            .then_with(|| a.template.key().cmp(&b.template.key()))
+    });
     if e.left > 0 {
         let room = e.knapsack();
         let mut free = counts.to_vec();
         e.combine(0, 0, &mut free, &room, &mut Vec::new(), stop);
     }
-    Closed { better: e.best, complete: e.left > 0 && !stop(), scored: e.scored }
+    Closed {
+        better: e.best,
+        complete: e.left > 0 && !stop(),
+        scored: e.scored,
+    }
 }
 
 impl Enumeration<'_, '_> {
@@ -99,7 +107,9 @@ impl Enumeration<'_, '_> {
             Some(next) => self.table.link(&stage.row, &next.row, true)?,
             None => 0.0,
         };
-        let tail = stage.row.optimizer(self.table.space, stage.atoms.0, stage.atoms.1, holders);
+        let tail = stage
+            .row
+            .optimizer(self.table.space, stage.atoms.0, stage.atoms.1, holders);
         let time = StageTime {
             forward: fit.forward,
             backward: fit.backward,
@@ -119,10 +129,17 @@ impl Enumeration<'_, '_> {
     ) {
         if end == 0 {
             self.scored += 1;
-            let template = Template { micro_batch: b, stages: stages.iter().rev().cloned().collect() };
+            let template = Template {
+                micro_batch: b,
+                stages: stages.iter().rev().cloned().collect(),
+            };
             let value = self.most_sequences(&template);
             if value > 0 {
-                self.structures.push(Structure { counts: used.clone(), template, value });
+                self.structures.push(Structure {
+                    counts: used.clone(),
+                    template,
+                    value,
+                });
             }
             return;
         }
@@ -136,8 +153,14 @@ impl Enumeration<'_, '_> {
                 if !self.spend() {
                     return;
                 }
-                let stage = TemplateStage { row: row.clone(), atoms: (start, end), depth: 1 };
-                let Some((time, tail)) = self.optimistic(&stage, stages.last()) else { continue };
+                let stage = TemplateStage {
+                    row: row.clone(),
+                    atoms: (start, end),
+                    depth: 1,
+                };
+                let Some((time, tail)) = self.optimistic(&stage, stages.last()) else {
+                    continue;
+                };
                 let longer = suffix.prepend(&time, Depth::UpTo(1), 1, tail);
                 if longer.step >= self.incumbent {
                     break;
@@ -156,7 +179,9 @@ impl Enumeration<'_, '_> {
         let mut suffix = Suffix::EMPTY;
         let mut next: Option<&TemplateStage> = None;
         for stage in template.stages.iter().rev() {
-            let Some((time, tail)) = self.optimistic(stage, next) else { return f64::INFINITY };
+            let Some((time, tail)) = self.optimistic(stage, next) else {
+                return f64::INFINITY;
+            };
             suffix = suffix.prepend(&time, Depth::UpTo(m), m, tail);
             next = Some(stage);
         }
@@ -196,7 +221,9 @@ impl Enumeration<'_, '_> {
             }
             room.insert(vector.clone(), most);
             // Next vector, first class fastest: every smaller vector came before.
-            let Some(at) = (0..vector.len()).find(|&i| vector[i] < self.counts[i]) else { break };
+            let Some(at) = (0..vector.len()).find(|&i| vector[i] < self.counts[i]) else {
+                break;
+            };
             vector[at] += 1;
             vector[..at].fill(0);
         }
@@ -310,8 +337,12 @@ impl Enumeration<'_, '_> {
             template.stages[s].depth = depth;
             let holders = Holders { replicas: self.total };
             let stage = &template.stages[s];
-            let Some(fit) = stage.row.fit(self.table.space, stage.atoms, depth, holders) else { break };
-            let Some((mut time, tail)) = self.optimistic(stage, template.stages.get(s + 1)) else { return };
+            let Some(fit) = stage.row.fit(self.table.space, stage.atoms, depth, holders) else {
+                break;
+            };
+            let Some((mut time, tail)) = self.optimistic(stage, template.stages.get(s + 1)) else {
+                return;
+            };
             time.backward = fit.backward;
             let longer = suffix.prepend(&time, Depth::Exactly(depth), m, tail);
             if longer.step >= self.incumbent {
@@ -325,7 +356,13 @@ impl Enumeration<'_, '_> {
         }
     }
 
-    fn price_all(&mut self, choices: &[Vec<Template>], split: &[u32], pick: &mut Vec<usize>, stop: &dyn Fn() -> bool) {
+    fn price_all(
+        &mut self,
+        choices: &[Vec<Template>],
+        split: &[u32],
+        pick: &mut Vec<usize>,
+        stop: &dyn Fn() -> bool,
+    ) {
         let at = pick.len();
         if at == choices.len() {
             if !self.spend() || stop() {
@@ -363,10 +400,16 @@ pub(super) fn price_exactly(
     let lanes: Vec<Lane> = pick
         .iter()
         .zip(choices)
-        .map(|(&i, templates)| Lane { template: templates[i].clone(), copies: 1 })
+        .map(|(&i, templates)| Lane {
+            template: templates[i].clone(),
+            copies: 1,
+        })
         .collect();
     // Lanes stay apart here: each has its own micro-batch count.
-    let draft = Draft { lanes, origin: "exhaustive" };
+    let draft = Draft {
+        lanes,
+        origin: "exhaustive",
+    };
     let counts: Vec<Vec<u32>> = split.iter().map(|m| vec![*m]).collect();
     draft.realise_with(table, &counts, cache)
 }

@@ -23,8 +23,10 @@ pub(super) fn prices(columns: &[Column], counts: &[u32]) -> Option<(Vec<f64>, f6
         .map(|c| c.value / f64::from(c.counts.iter().sum::<u32>().max(1)))
         .fold(0.0, f64::max);
     let floor = best * 1e-3;
-    let variables: Vec<_> =
-        counts.iter().map(|&n| problem.add_var(f64::from(n).max(1e-3), (floor, f64::INFINITY))).collect();
+    let variables: Vec<_> = counts
+        .iter()
+        .map(|&n| problem.add_var(f64::from(n).max(1e-3), (floor, f64::INFINITY)))
+        .collect();
     for column in columns {
         let terms: Vec<_> = column
             .counts
@@ -50,7 +52,14 @@ pub(super) fn pack(
     target: f64,
     nodes: usize,
 ) -> Option<Vec<(usize, u32)>> {
-    let cost = |c: &Column| c.counts.iter().zip(prices).map(|(n, p)| f64::from(*n) * p).sum::<f64>().max(1e-12);
+    let cost = |c: &Column| {
+        c.counts
+            .iter()
+            .zip(prices)
+            .map(|(n, p)| f64::from(*n) * p)
+            .sum::<f64>()
+            .max(1e-12)
+    };
     let mut order: Vec<usize> = (0..columns.len()).filter(|&i| columns[i].value > 0.0).collect();
     order.sort_by(|&a, &b| {
         let (x, y) = (&columns[a], &columns[b]);
@@ -142,7 +151,11 @@ mod tests {
     use super::*;
 
     fn column(template: usize, value: f64, counts: &[u32]) -> Column {
-        Column { template, value, counts: counts.to_vec() }
+        Column {
+            template,
+            value,
+            counts: counts.to_vec(),
+        }
     }
 
     #[test]

@@ -32,4 +32,3 @@ mod template;
 
 pub use api::*;
 pub use driver::search;
-

@@ -42,7 +42,10 @@ impl Pool {
             })?;
         let (node, free) = &mut self.nodes[chosen];
         let node = *node;
-        let taken: Vec<DeviceAt> = (0..size).filter_map(|_| free.pop()).map(|index| (node, index)).collect();
+        let taken: Vec<DeviceAt> = (0..size)
+            .filter_map(|_| free.pop())
+            .map(|index| (node, index))
+            .collect();
         Some(taken)
     }
 }
@@ -58,7 +61,12 @@ pub(super) fn place(classes: &[DeviceClass], pipelines: &[Vec<StageOption>]) -> 
     let mut pools: Vec<Pool> = classes.iter().map(Pool::new).collect();
     let mut placed: Placement = pipelines
         .iter()
-        .map(|stages| stages.iter().map(|s| vec![Vec::new(); s.replicas as usize]).collect())
+        .map(|stages| {
+            stages
+                .iter()
+                .map(|s| vec![Vec::new(); s.replicas as usize])
+                .collect()
+        })
         .collect();
     let mut sizes: Vec<u32> = pipelines.iter().flatten().map(|s| s.tp * s.cp).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
@@ -67,7 +75,8 @@ pub(super) fn place(classes: &[DeviceClass], pipelines: &[Vec<StageOption>]) -> 
         for (p, stages) in pipelines.iter().enumerate() {
             for (s, option) in stages.iter().enumerate().filter(|(_, o)| o.tp * o.cp == size) {
                 for r in 0..option.replicas as usize {
-                    let mut preferred: Vec<usize> = placed[p][s][..r].iter().flatten().map(|d| d.0).rev().collect();
+                    let mut preferred: Vec<usize> =
+                        placed[p][s][..r].iter().flatten().map(|d| d.0).rev().collect();
                     if s > 0 {
                         preferred.extend(placed[p][s - 1].iter().flatten().map(|d| d.0).rev());
                     }

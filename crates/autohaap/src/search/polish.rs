@@ -29,7 +29,9 @@ pub(super) fn polish(
                 lanes[lane].template = template;
                 let draft = Draft::new(lanes, best.draft.origin);
                 // The estimate costs a fraction of the exact price and discards most moves.
-                let Some((estimate, _)) = draft.allocate(table, scratch) else { continue };
+                let Some((estimate, _)) = draft.allocate(table, scratch) else {
+                    continue;
+                };
                 if estimate > best.step * 1.02 {
                     continue;
                 }
@@ -54,7 +56,9 @@ fn neighbours(template: &Template) -> Vec<Template> {
     for s in 0..num_stages.saturating_sub(1) {
         for shift in [1isize, -1, 2, -2] {
             let mut next = template.clone();
-            let Some(cut) = next.stages[s].atoms.1.checked_add_signed(shift) else { continue };
+            let Some(cut) = next.stages[s].atoms.1.checked_add_signed(shift) else {
+                continue;
+            };
             if cut <= next.stages[s].atoms.0 || cut >= next.stages[s + 1].atoms.1 {
                 continue;
             }
@@ -111,7 +115,11 @@ fn neighbours(template: &Template) -> Vec<Template> {
     for up in [true, false] {
         let mut next = template.clone();
         for stage in &mut next.stages {
-            stage.depth = if up { stage.depth + 1 } else { (stage.depth - 1).max(1) };
+            stage.depth = if up {
+                stage.depth + 1
+            } else {
+                (stage.depth - 1).max(1)
+            };
         }
         made.push(next);
     }

@@ -63,8 +63,10 @@ pub(super) fn price(table: &Table<'_>, round: Round<'_>) -> Vec<Template> {
             tasks.push((b, m));
         }
     }
-    let mut found: Vec<Template> =
-        tasks.par_iter().flat_map_iter(|&(b, m)| extend(table, round, b, m)).collect();
+    let mut found: Vec<Template> = tasks
+        .par_iter()
+        .flat_map_iter(|&(b, m)| extend(table, round, b, m))
+        .collect();
     found.sort_by_key(Template::key);
     found.dedup_by_key(|t| t.key());
     found
@@ -88,12 +90,17 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
     for i in 0..num_atoms {
         let cheapest = rows
             .iter()
-            .map(|r| round.prices[r.option.class] * f64::from(r.option.devices()) * r.compute(i, i + 1) * m / round.time)
+            .map(|r| {
+                round.prices[r.option.class] * f64::from(r.option.devices()) * r.compute(i, i + 1) * m
+                    / round.time
+            })
             .fold(f64::INFINITY, f64::min);
         floor[i + 1] = floor[i] + cheapest;
     }
-    let links: Vec<Vec<Option<f64>>> =
-        rows.iter().map(|from| rows.iter().map(|to| table.link(from, to, false)).collect()).collect();
+    let links: Vec<Vec<Option<f64>>> = rows
+        .iter()
+        .map(|from| rows.iter().map(|to| table.link(from, to, false)).collect())
+        .collect();
     let mut arena: Vec<Label> = vec![Label {
         cost: 0.0,
         suffix: Suffix::EMPTY,
@@ -123,14 +130,26 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
                     },
                 };
                 let cost = label.cost + round.prices[class] * f64::from(devices);
-                let holders = Holders { replicas: round.others + row.option.replicas };
-                let least = (0..end).rev().find(|&a| m * row.compute(a, end) > round.time).map_or(0, |a| a + 1);
+                let holders = Holders {
+                    replicas: round.others + row.option.replicas,
+                };
+                let least = (0..end)
+                    .rev()
+                    .find(|&a| m * row.compute(a, end) > round.time)
+                    .map_or(0, |a| a + 1);
                 let mut tried = 0;
                 let mut a = least;
                 // The largest range that fits first, then a few smaller ones.
                 while a < end && tried < 3 {
                     let made = stage(
-                        table, row, (a, end), link, &label.suffix, micro_batches, holders, round.time,
+                        table,
+                        row,
+                        (a, end),
+                        link,
+                        &label.suffix,
+                        micro_batches,
+                        holders,
+                        round.time,
                     );
                     if let Some((depth, suffix)) = made {
                         tried += 1;
@@ -162,7 +181,11 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
             let mut start = 0;
             while let Some(row) = arena[current].row {
                 let label = &arena[current];
-                stages.push(TemplateStage { row: rows[row].clone(), atoms: (start, label.end), depth: label.depth });
+                stages.push(TemplateStage {
+                    row: rows[row].clone(),
+                    atoms: (start, label.end),
+                    depth: label.depth,
+                });
                 start = label.end;
                 current = label.parent;
             }
@@ -172,7 +195,10 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
 }
 
 /// A stage before a suffix: its depth and the longer suffix, if it fits memory and time.
-#[expect(clippy::too_many_arguments, reason = "one call site; a struct would only rename the arguments")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one call site; a struct would only rename the arguments"
+)]
 pub(super) fn stage(
     table: &Table<'_>,
     row: &Row,
@@ -201,7 +227,9 @@ pub(super) fn stage(
         (longer.step <= time).then_some((depth, longer))
     };
     // Without recompute as deep as memory allows, and as deep as helps at all.
-    let shallow = row.deepest(table.space, range, deepest_needed, holders, false).min(deepest);
+    let shallow = row
+        .deepest(table.space, range, deepest_needed, holders, false)
+        .min(deepest);
     let mut best: Option<(u32, Suffix)> = None;
     let mut depths = vec![shallow, suffix.depth, suffix.depth + 1, deepest];
     depths.retain(|&w| w >= suffix.depth.min(micro_batches) && w >= 1 && w <= deepest);
@@ -220,7 +248,10 @@ pub(super) fn stage(
 fn prune(labels: &mut Vec<usize>, arena: &[Label], beam: usize) -> Vec<usize> {
     labels.sort_by(|&x, &y| {
         let (a, b) = (&arena[x], &arena[y]);
-        a.cost.total_cmp(&b.cost).then(a.suffix.step.total_cmp(&b.suffix.step)).then(x.cmp(&y))
+        a.cost
+            .total_cmp(&b.cost)
+            .then(a.suffix.step.total_cmp(&b.suffix.step))
+            .then(x.cmp(&y))
     });
     let mut kept: Vec<usize> = Vec::new();
     for &x in labels.iter() {

@@ -49,7 +49,12 @@ pub(super) struct Solver<'t, 'a> {
 
 impl<'t, 'a> Solver<'t, 'a> {
     /// A search over `counts` devices per class.
-    pub(super) fn new(table: &'t Table<'a>, counts: Vec<u32>, effort: Effort, budget: &'t dyn Budget) -> Self {
+    pub(super) fn new(
+        table: &'t Table<'a>,
+        counts: Vec<u32>,
+        effort: Effort,
+        budget: &'t dyn Budget,
+    ) -> Self {
         Self {
             table,
             counts,
@@ -126,16 +131,26 @@ impl<'t, 'a> Solver<'t, 'a> {
         let mut columns = Vec::new();
         for (i, template) in self.pool.iter().enumerate() {
             let counts = template.counts(self.counts.len());
-            if counts.iter().zip(&self.counts).any(|(n, available)| n > available) {
+            if counts
+                .iter()
+                .zip(&self.counts)
+                .any(|(n, available)| n > available)
+            {
                 continue;
             }
             let most = (batch / u64::from(template.micro_batch)) as u32;
-            let Some(timed) = Timed::new(template, self.table, others) else { continue };
+            let Some(timed) = Timed::new(template, self.table, others) else {
+                continue;
+            };
             let capacity = timed.capacity(time, most, &mut self.scratch);
             self.scored += 1;
             if capacity > 0 {
                 let value = f64::from(capacity) * f64::from(template.micro_batch);
-                columns.push(Column { template: i, value, counts });
+                columns.push(Column {
+                    template: i,
+                    value,
+                    counts,
+                });
             }
         }
         columns
@@ -159,7 +174,11 @@ impl<'t, 'a> Solver<'t, 'a> {
         let mut low = floor.min(best);
         while rounds > 0 && low < best * 0.995 && !self.stopped() {
             others = self.typical_others();
-            let middle = if low < best * 0.6 { best * 0.8 } else { f64::midpoint(low, best) };
+            let middle = if low < best * 0.6 {
+                best * 0.8
+            } else {
+                f64::midpoint(low, best)
+            };
             let feasible = self.probe(middle, others, batch, &mut rounds);
             let now = self.best_step().unwrap_or(best);
             if !feasible || now > middle * 1.05 {
@@ -202,7 +221,13 @@ impl<'t, 'a> Solver<'t, 'a> {
             let before = self.pool.len();
             let found = pricing::price(
                 self.table,
-                Round { time, prices: &prices, counts: &self.counts, others, beam: self.effort.beam },
+                Round {
+                    time,
+                    prices: &prices,
+                    counts: &self.counts,
+                    others,
+                    beam: self.effort.beam,
+                },
             );
             for template in found {
                 self.add(template);
@@ -218,7 +243,9 @@ impl<'t, 'a> Solver<'t, 'a> {
 
     /// Integer packings of the columns at this and slightly larger targets, priced exactly.
     fn pack(&mut self, columns: &[Column], time: f64, batch: f64) {
-        let Some((prices, value)) = master::prices(columns, &self.counts) else { return };
+        let Some((prices, value)) = master::prices(columns, &self.counts) else {
+            return;
+        };
         if columns.is_empty() {
             return;
         }
@@ -244,9 +271,14 @@ impl<'t, 'a> Solver<'t, 'a> {
 
     /// Polishes the best distinct candidates.
     fn finish(&mut self) {
-        self.candidates.sort_by(|a, b| a.step.total_cmp(&b.step).then(a.draft.key().cmp(&b.draft.key())));
-        let finalists: Vec<Candidate> =
-            self.candidates.iter().take(self.effort.finalists).cloned().collect();
+        self.candidates
+            .sort_by(|a, b| a.step.total_cmp(&b.step).then(a.draft.key().cmp(&b.draft.key())));
+        let finalists: Vec<Candidate> = self
+            .candidates
+            .iter()
+            .take(self.effort.finalists)
+            .cloned()
+            .collect();
         for finalist in finalists {
             if self.stopped() {
                 break;
@@ -265,7 +297,8 @@ impl<'t, 'a> Solver<'t, 'a> {
                 self.candidates.push(polished);
             }
         }
-        self.candidates.sort_by(|a, b| a.step.total_cmp(&b.step).then(a.draft.key().cmp(&b.draft.key())));
+        self.candidates
+            .sort_by(|a, b| a.step.total_cmp(&b.step).then(a.draft.key().cmp(&b.draft.key())));
     }
 
     /// The best candidates with different shapes, best first.

@@ -51,18 +51,30 @@ impl<'a> Space<'a> {
         let mut twin: Vec<usize> = Vec::with_capacity(atoms.len());
         for (i, atom) in atoms.iter().enumerate() {
             // Identical atoms mostly follow each other or repeat with a short period.
-            let found = (0..i).rev().take(64).find(|&j| atoms[j] == *atom).map(|j| twin[j]);
+            let found = (0..i)
+                .rev()
+                .take(64)
+                .find(|&j| atoms[j] == *atom)
+                .map(|j| twin[j]);
             twin.push(found.unwrap_or(i));
         }
         let seq = setting.training.seq_len;
         let largest_node = classes.iter().map(|c| c.devices_per_node).max().unwrap_or(1);
-        let tps = (1..=largest_node).filter(|&tp| tp_is_legal(setting, tp)).collect();
+        let tps = (1..=largest_node)
+            .filter(|&tp| tp_is_legal(setting, tp))
+            .collect();
         let cps = [1u32, 2, 4, 8]
             .into_iter()
             .filter(|&cp| cp == 1 || (seq > 16_384 && seq.is_multiple_of(2 * u64::from(cp))))
             .collect();
-        let experts: Vec<u64> =
-            setting.parts.iter().map(|p| p.experts).filter(|&e| e > 0).collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+        let experts: Vec<u64> = setting
+            .parts
+            .iter()
+            .map(|p| p.experts)
+            .filter(|&e| e > 0)
+            .collect::<std::collections::BTreeSet<_>>()
+            .into_iter()
+            .collect();
         let batch = setting.training.global_batch.min(u64::from(u32::MAX)) as u32;
         let mut micro_batches = Vec::new();
         let mut size = 1u32;
@@ -70,7 +82,15 @@ impl<'a> Space<'a> {
             micro_batches.push(size);
             size *= 2;
         }
-        Self { setting, classes, twin, tps, cps, experts, micro_batches }
+        Self {
+            setting,
+            classes,
+            twin,
+            tps,
+            cps,
+            experts,
+            micro_batches,
+        }
     }
 
     /// Devices per class.
@@ -92,7 +112,13 @@ impl<'a> Space<'a> {
                         continue;
                     }
                     for ep in self.expert_degrees(devices) {
-                        options.push(StageOption { class, tp, cp, replicas, ep });
+                        options.push(StageOption {
+                            class,
+                            tp,
+                            cp,
+                            replicas,
+                            ep,
+                        });
                     }
                 }
             }

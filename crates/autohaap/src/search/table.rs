@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::cluster::{Collective, Group};
 use crate::cost::atom::{AtomCost, ReplicaShape, atom_cost};
 use crate::cost::memory::{self, StageSums};
-use crate::cluster::{Collective, Group};
 use crate::plan::Recompute;
 use crate::units::Bytes;
 
@@ -83,7 +83,11 @@ impl Row {
         let mut costs: Vec<AtomCost> = Vec::with_capacity(num_atoms);
         for atom in 0..num_atoms {
             let twin = space.twin[atom];
-            costs.push(if twin < atom { costs[twin] } else { atom_cost(setting, atom, &shape) });
+            costs.push(if twin < atom {
+                costs[twin]
+            } else {
+                atom_cost(setting, atom, &shape)
+            });
         }
         let prefix = |value: &dyn Fn(&AtomCost) -> f64| {
             let mut sum = 0.0;
@@ -130,7 +134,10 @@ impl Row {
 
     /// Forward and backward seconds of atoms `a..b` without recompute.
     pub(super) fn times(&self, a: usize, b: usize) -> (f64, f64) {
-        (self.forward[b] - self.forward[a], self.backward[b] - self.backward[a])
+        (
+            self.forward[b] - self.forward[a],
+            self.backward[b] - self.backward[a],
+        )
     }
 
     /// Forward plus backward seconds of atoms `a..b` without recompute.
@@ -146,7 +153,11 @@ impl Row {
         if recompute.selective {
             backward += self.selective[b] - self.selective[cut];
         }
-        Fit { recompute, forward, backward }
+        Fit {
+            recompute,
+            forward,
+            backward,
+        }
     }
 
     /// Peak memory of a device that holds atoms `a..b` with `in_flight` micro-batches.
@@ -188,7 +199,10 @@ impl Row {
     }
 
     fn copies(&self, holders: Holders) -> memory::Copies {
-        memory::Copies { dense: holders.replicas, expert: self.expert_holders(holders) }
+        memory::Copies {
+            dense: holders.replicas,
+            expert: self.expert_holders(holders),
+        }
     }
 
     fn boundary(&self, space: &Space<'_>, a: usize, b: usize) -> memory::Boundary {
@@ -256,8 +270,16 @@ impl Row {
         let length = (range.1 - range.0) as u32;
         let fits = |w: u32| {
             if recompute {
-                self.memory(space, range, w, RecomputeChoice { full: length, selective: false }, holders)
-                    <= self.limit.0
+                self.memory(
+                    space,
+                    range,
+                    w,
+                    RecomputeChoice {
+                        full: length,
+                        selective: false,
+                    },
+                    holders,
+                ) <= self.limit.0
                     || self.memory(space, range, w, RecomputeChoice::default(), holders) <= self.limit.0
             } else {
                 self.memory(space, range, w, RecomputeChoice::default(), holders) <= self.limit.0
@@ -320,7 +342,11 @@ impl RangeMax {
         let mut width = 1;
         while 2 * width <= costs.len() {
             let below = &levels[levels.len() - 1];
-            levels.push((0..=costs.len() - 2 * width).map(|i| below[i].max(below[i + width])).collect());
+            levels.push(
+                (0..=costs.len() - 2 * width)
+                    .map(|i| below[i].max(below[i + width]))
+                    .collect(),
+            );
             width *= 2;
         }
         Self { levels }
@@ -351,7 +377,10 @@ fn representative(space: &Space<'_>, option: StageOption, micro_batch: u32) -> R
             members.push((node, class.device_type.clone(), here));
             left -= here;
         }
-        Group { members, concurrent: stride.max(1) }
+        Group {
+            members,
+            concurrent: stride.max(1),
+        }
     };
     let per_node = class.devices_per_node;
     let replica = option.tp * option.cp;
@@ -366,8 +395,16 @@ fn representative(space: &Space<'_>, option: StageOption, micro_batch: u32) -> R
         stage_replicas: option.replicas,
         tp_group: group(option.tp, option.tp, 1),
         cp_group: group(option.cp, (per_node / option.tp).max(1), option.tp),
-        ep_group: group(option.ep, per_node, (option.devices().min(per_node) / option.ep).max(1)),
-        stage_group: group(option.replicas, (per_node / replica).max(1), replica.min(per_node)),
+        ep_group: group(
+            option.ep,
+            per_node,
+            (option.devices().min(per_node) / option.ep).max(1),
+        ),
+        stage_group: group(
+            option.replicas,
+            (per_node / replica).max(1),
+            replica.min(per_node),
+        ),
     }
 }
 
@@ -391,8 +428,10 @@ impl<'a> Table<'a> {
                 }
             }
         }
-        let built: Vec<Arc<Row>> =
-            wanted.par_iter().map(|&(b, option)| Arc::new(Row::new(space, option, b))).collect();
+        let built: Vec<Arc<Row>> = wanted
+            .par_iter()
+            .map(|&(b, option)| Arc::new(Row::new(space, option, b)))
+            .collect();
         let mut rows = BTreeMap::new();
         let mut by_size: FxHashMap<u32, Vec<Arc<Row>>> = FxHashMap::default();
         for row in built {
@@ -421,15 +460,36 @@ impl<'a> Table<'a> {
         let total = memory::boundary_bytes(setting, from.micro_batch).0;
         let ranks = from.option.devices().min(to.option.devices()).max(1);
         let node_a = a.nodes.first()?.0;
-        let shared = b.nodes.iter().find(|n| a.nodes.iter().any(|m| m.0 == n.0)).map(|n| n.0);
+        let shared = b
+            .nodes
+            .iter()
+            .find(|n| a.nodes.iter().any(|m| m.0 == n.0))
+            .map(|n| n.0);
         let room = from.option.devices() + to.option.devices();
-        let together = if a.id == b.id { room <= a.devices_per_node } else { shared.is_some() };
-        let inside = if together { Some(shared.unwrap_or(node_a)) } else { None };
+        let together = if a.id == b.id {
+            room <= a.devices_per_node
+        } else {
+            shared.is_some()
+        };
+        let inside = if together {
+            Some(shared.unwrap_or(node_a))
+        } else {
+            None
+        };
         let (at_a, at_b) = match inside {
             Some(node) => (node, node),
-            None => (node_a, b.nodes.iter().map(|n| n.0).find(|&n| n != node_a).unwrap_or(node_a)),
+            None => (
+                node_a,
+                b.nodes
+                    .iter()
+                    .map(|n| n.0)
+                    .find(|&n| n != node_a)
+                    .unwrap_or(node_a),
+            ),
         };
-        let nodes = ranks.div_ceil(a.devices_per_node.min(b.devices_per_node).max(1)).max(1);
+        let nodes = ranks
+            .div_ceil(a.devices_per_node.min(b.devices_per_node).max(1))
+            .max(1);
         let concurrent = if optimistic { 1 } else { ranks.div_ceil(nodes) };
         setting
             .cluster
@@ -446,7 +506,8 @@ impl<'a> Table<'a> {
     /// as far as nodes last.
     pub(super) fn sync(&self, row: &Row, a: usize, b: usize, holders: Holders) -> f64 {
         let (dense, expert) = row.sync_bytes(a, b);
-        self.reduction(row, dense, holders.replicas) + self.reduction(row, expert, row.expert_holders(holders))
+        self.reduction(row, dense, holders.replicas)
+            + self.reduction(row, expert, row.expert_holders(holders))
     }
 
     fn reduction(&self, row: &Row, bytes: f64, ranks: u32) -> f64 {
@@ -460,7 +521,13 @@ impl<'a> Table<'a> {
             .nodes
             .iter()
             .enumerate()
-            .map(|(i, n)| (n.0, class.device_type.clone(), each + u32::from((i as u32) < extra)))
+            .map(|(i, n)| {
+                (
+                    n.0,
+                    class.device_type.clone(),
+                    each + u32::from((i as u32) < extra),
+                )
+            })
             .filter(|m| m.2 > 0)
             .collect();
         let concurrent = (class.devices_per_node / members[0].2.max(1)).max(1);

@@ -32,7 +32,13 @@ pub(super) type TemplateKey = (u32, Vec<(super::space::StageOption, usize, u32)>
 impl Template {
     /// Canonical key.
     pub(super) fn key(&self) -> TemplateKey {
-        (self.micro_batch, self.stages.iter().map(|s| (s.row.option, s.atoms.1, s.depth)).collect())
+        (
+            self.micro_batch,
+            self.stages
+                .iter()
+                .map(|s| (s.row.option, s.atoms.1, s.depth))
+                .collect(),
+        )
     }
 
     /// Devices used per class.
@@ -46,7 +52,11 @@ impl Template {
 
     /// The least number of replicas over the stages: what this pipeline adds to the holders of every atom.
     pub(super) fn replicas(&self) -> u32 {
-        self.stages.iter().map(|s| s.row.option.replicas).min().unwrap_or(1)
+        self.stages
+            .iter()
+            .map(|s| s.row.option.replicas)
+            .min()
+            .unwrap_or(1)
     }
 
     /// Fits of all stages with `others` replicas elsewhere, `None` if memory does not suffice.
@@ -54,7 +64,9 @@ impl Template {
         self.stages
             .iter()
             .map(|s| {
-                let holders = Holders { replicas: others + s.row.option.replicas };
+                let holders = Holders {
+                    replicas: others + s.row.option.replicas,
+                };
                 s.row.fit(table.space, s.atoms, s.depth, holders)
             })
             .collect()
@@ -85,7 +97,9 @@ impl Template {
         self.stages
             .iter()
             .map(|s| {
-                let holders = Holders { replicas: others + s.row.option.replicas };
+                let holders = Holders {
+                    replicas: others + s.row.option.replicas,
+                };
                 let sync = table.sync(&s.row, s.atoms.0, s.atoms.1, holders);
                 let exposed = if overlap {
                     // All but the first atom of the stage may be reduced under the last backward.
@@ -126,7 +140,11 @@ impl Timed {
     /// Step time with `micro_batches`, seconds.
     pub(super) fn step(&self, micro_batches: u32, scratch: &mut Scratch) -> f64 {
         let run = run(&self.times, &self.depths, micro_batches, scratch);
-        run.stages.iter().zip(&self.tails).map(|(s, tail)| s.last_backward_end + tail).fold(0.0, f64::max)
+        run.stages
+            .iter()
+            .zip(&self.tails)
+            .map(|(s, tail)| s.last_backward_end + tail)
+            .fold(0.0, f64::max)
     }
 
     /// The most micro-batches, up to `most`, that end within `time`; 0 if not even one does.

@@ -61,13 +61,22 @@ pub(super) fn transfer(
         let concurrent = if a.node == b.node {
             inside
         } else {
-            leaving.get(&a.node).copied().unwrap_or(1).max(entering.get(&b.node).copied().unwrap_or(1))
+            leaving
+                .get(&a.node)
+                .copied()
+                .unwrap_or(1)
+                .max(entering.get(&b.node).copied().unwrap_or(1))
         };
         let of_sender = of_sender.get(&(a.node, a.index)).copied().unwrap_or(1).max(1);
         let shared = (concurrent / of_sender).max(1);
         let time = setting
             .cluster
-            .transfer_time((a.node, &a.device_type), (b.node, &b.device_type), Bytes(bytes), shared)?
+            .transfer_time(
+                (a.node, &a.device_type),
+                (b.node, &b.device_type),
+                Bytes(bytes),
+                shared,
+            )?
             .0;
         *per_device.entry((a.node, a.index, true)).or_default() += time;
         *per_device.entry((b.node, b.index, false)).or_default() += time;

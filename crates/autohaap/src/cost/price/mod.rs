@@ -91,30 +91,34 @@ pub fn price_step(
     Ok((Seconds(priced.step), fits))
 }
 
-/// Memory of every device in use, in plan order: (device, items).
+/// Step time, whether every device fits, and the peak of every device in plan order (bytes): one line of a batch.
 ///
 /// # Errors
 /// As [`price_step`].
-pub fn device_memory(
+pub fn price_lines(
     setting: &Setting<'_>,
     pipelines: &[Pipeline],
     cache: &mut Cache,
-) -> Result<Vec<(String, MemoryItems)>, Problems> {
+) -> Result<(Seconds, bool, Vec<f64>), Problems> {
     let priced = evaluate(setting, pipelines, cache)?;
-    let mut all = Vec::new();
+    let mut fits = true;
+    let mut memory = Vec::new();
     for (p, pipeline) in priced.pipelines.iter().zip(pipelines) {
         for (s, stage) in p.stages.iter().enumerate() {
             for (r, replica) in pipeline.stages[s].replicas.iter().enumerate() {
-                for (d, device) in replica.devices.iter().enumerate() {
-                    let member = stage.members.iter().find(|m| m.replica == r && m.devices.contains(&d));
-                    if let Some(member) = member {
-                        all.push((device.clone(), member_memory(setting, pipeline, s, stage, member)));
+                let at = memory.len();
+                memory.resize(at + replica.devices.len(), 0.0);
+                for member in stage.members.iter().filter(|m| m.replica == r) {
+                    let items = member_memory(setting, pipeline, s, stage, member);
+                    fits &= items.total <= items.limit;
+                    for &d in &member.devices {
+                        memory[at + d] = items.total.0;
                     }
                 }
             }
         }
     }
-    Ok(all)
+    Ok((Seconds(priced.step), fits, memory))
 }
 
 fn member_memory(
@@ -148,7 +152,15 @@ fn member_memory(
     } else {
         stage.in_flight.min(pipeline.micro_batches)
     };
-    memory::stage_memory(setting, &member.costs[a..b], &modes, in_flight, priced.copies, boundary, limit)
+    memory::stage_memory(
+        setting,
+        &member.costs[a..b],
+        &modes,
+        in_flight,
+        priced.copies,
+        boundary,
+        limit,
+    )
 }
 
 /// Recompute mode of each atom of a stage.
@@ -176,7 +188,11 @@ fn evaluate(setting: &Setting<'_>, pipelines: &[Pipeline], cache: &mut Cache) ->
         .zip(&sync)
         .flat_map(|(p, ends)| p.stages.iter().zip(ends).map(|(s, (end, _))| end + s.optimizer))
         .fold(0.0, f64::max);
-    Ok(Priced { pipelines: priced, sync, step })
+    Ok(Priced {
+        pipelines: priced,
+        sync,
+        step,
+    })
 }
 
 /// What every later index relies on; `check` reports these and all other rules in detail.
@@ -241,8 +257,8 @@ fn one_pipeline(
         stages.push(one_stage(setting, (index, s), stage, holders, cache)?);
     }
     for s in 0..stages.len().saturating_sub(1) {
-        let link = boundary::transfer(setting, pipeline, s, &stages[s].places, &stages[s + 1].places).ok_or_else(
-            || {
+        let link = boundary::transfer(setting, pipeline, s, &stages[s].places, &stages[s + 1].places)
+            .ok_or_else(|| {
                 Problems::from(
                     Problem::new(
                         &codes::NO_PATH,
@@ -251,8 +267,7 @@ fn one_pipeline(
                     )
                     .hint("declare a bridge between the domains in the cluster file"),
                 )
-            },
-        )?;
+            })?;
         stages[s].link = link;
     }
     let times: Vec<StageTime> = stages
@@ -275,12 +290,19 @@ fn one_pipeline(
         return Err(Problem::new(
             &codes::DEADLOCK,
             format!("pipelines[{index}].stages"),
-            format!("the in-flight limits {depths:?} deadlock: a stage may not run deeper than the one before it"),
+            format!(
+                "the in-flight limits {depths:?} deadlock: a stage may not run deeper than the one before it"
+            ),
         )
         .hint("use limits that do not rise downstream, for example the number of stages from this one on")
         .into());
     }
-    Ok(PricedPipeline { stages, times, depths, run })
+    Ok(PricedPipeline {
+        stages,
+        times,
+        depths,
+        run,
+    })
 }
 
 fn one_stage(
@@ -291,7 +313,12 @@ fn one_stage(
     cache: &mut Cache,
 ) -> Result<PricedStage, Problems> {
     let [a, b] = stage.atoms;
-    let places = place::locate(setting.cluster, stage, &format!("pipelines[{p}].stages[{s}]"), &mut cache.nodes)?;
+    let places = place::locate(
+        setting.cluster,
+        stage,
+        &format!("pipelines[{p}].stages[{s}]"),
+        &mut cache.nodes,
+    )?;
     let shapes = place::shapes(setting.cluster, stage, &places);
     let modes = modes(stage);
     let copies = holders.copies(stage);
@@ -351,11 +378,19 @@ fn one_stage(
         }
         priced.forward = priced.forward.max(forward);
         priced.backward = priced.backward.max(backward);
-        let bandwidth =
-            setting.cluster.device_types.get(&shape.device_type).map_or(1.0, |d| d.memory_bandwidth.value.0);
+        let bandwidth = setting
+            .cluster
+            .device_types
+            .get(&shape.device_type)
+            .map_or(1.0, |d| d.memory_bandwidth.value.0);
         let seconds = memory::optimizer_seconds(setting, optimizer.0, optimizer.1, copies, bandwidth).0;
         priced.optimizer = priced.optimizer.max(seconds);
-        priced.members.push(Member { replica, devices, shape, costs });
+        priced.members.push(Member {
+            replica,
+            devices,
+            shape,
+            costs,
+        });
     }
     Ok(priced)
 }

@@ -37,7 +37,11 @@ pub(super) fn locate(
                 let node = *nodes.get(name)?;
                 let index: u32 = index.parse().ok()?;
                 let device_type = cluster.device_type_at(node, index)?.to_owned();
-                Some(Place { node, index, device_type })
+                Some(Place {
+                    node,
+                    index,
+                    device_type,
+                })
             });
             match found {
                 Some(place) => places.push(place),
@@ -73,10 +77,17 @@ pub(super) fn shapes(
         let cp_group = group(own.iter().step_by(tp.max(1)).take(cp), replica.tp);
         // Expert groups are consecutive blocks of the stage's devices; the replica's first device is in this one.
         let start = before / block * block;
-        let experts: Vec<&Place> =
-            flat.iter().skip(start).step_by(stage.etp.max(1) as usize).take(stage.ep as usize).copied().collect();
+        let experts: Vec<&Place> = flat
+            .iter()
+            .skip(start)
+            .step_by(stage.etp.max(1) as usize)
+            .take(stage.ep as usize)
+            .copied()
+            .collect();
         let per_node = |places: &[&Place]| {
-            places.first().map_or(1, |first| places.iter().filter(|p| p.node == first.node).count().max(1))
+            places.first().map_or(1, |first| {
+                places.iter().filter(|p| p.node == first.node).count().max(1)
+            })
         };
         let stage_per_node = per_node(&flat);
         let concurrent = (stage_per_node / per_node(&experts)).max(1) as u32;
@@ -88,7 +99,9 @@ pub(super) fn shapes(
         types.sort_unstable();
         types.dedup();
         for device_type in types {
-            let devices: Vec<usize> = (0..own.len()).filter(|&d| own[d].device_type == device_type).collect();
+            let devices: Vec<usize> = (0..own.len())
+                .filter(|&d| own[d].device_type == device_type)
+                .collect();
             let speed = devices
                 .iter()
                 .map(|&d| cluster.nodes[own[d].node].speed_factor.value)
@@ -122,11 +135,17 @@ pub(super) fn group<'p>(places: impl Iterator<Item = &'p Place>, concurrent: u32
     for place in places {
         match members.last_mut() {
             Some(m) if m.0 == place.node && m.1 == place.device_type => m.2 += 1,
-            _ => match members.iter_mut().find(|m| m.0 == place.node && m.1 == place.device_type) {
+            _ => match members
+                .iter_mut()
+                .find(|m| m.0 == place.node && m.1 == place.device_type)
+            {
                 Some(m) => m.2 += 1,
                 None => members.push((place.node, place.device_type.clone(), 1)),
             },
         }
     }
-    Group { members, concurrent: concurrent.max(1) }
+    Group {
+        members,
+        concurrent: concurrent.max(1),
+    }
 }

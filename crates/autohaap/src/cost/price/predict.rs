@@ -39,7 +39,9 @@ pub fn price(
     let sigma = provenance_share
         .iter()
         .map(|(name, share)| {
-            let of = [Step::Fitted, Step::AlphaBeta, Step::Roofline].into_iter().find(|s| s.name() == name);
+            let of = [Step::Fitted, Step::AlphaBeta, Step::Roofline]
+                .into_iter()
+                .find(|s| s.name() == name);
             (share * of.map_or(0.0, Step::sigma)).powi(2)
         })
         .sum::<f64>()
@@ -50,7 +52,12 @@ pub fn price(
         .zip(pipelines)
         .zip(&priced.sync)
         .map(|((p, pipeline), sync)| {
-            let tail = p.stages.iter().zip(sync).map(|(s, (_, exposed))| exposed + s.optimizer).fold(0.0, f64::max);
+            let tail = p
+                .stages
+                .iter()
+                .zip(sync)
+                .map(|(s, (_, exposed))| exposed + s.optimizer)
+                .fold(0.0, f64::max);
             closed_form_step(&p.times, &p.depths, pipeline.micro_batches) + tail
         })
         .fold(0.0, f64::max);
@@ -116,7 +123,11 @@ fn devices(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced) -> (V
         for (s, stage) in pricing.stages.iter().enumerate() {
             for (r, replica) in pipeline.stages[s].replicas.iter().enumerate() {
                 for (d, device) in replica.devices.iter().enumerate() {
-                    let Some(member) = stage.members.iter().find(|m| m.replica == r && m.devices.contains(&d)) else {
+                    let Some(member) = stage
+                        .members
+                        .iter()
+                        .find(|m| m.replica == r && m.devices.contains(&d))
+                    else {
                         continue;
                     };
                     let items = member_memory(setting, pipeline, s, stage, member);
@@ -136,7 +147,11 @@ fn devices(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced) -> (V
 }
 
 /// Achieved share of the peak per device type, and the sum of datasheet peaks of the devices in use.
-fn utilisation(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced) -> (BTreeMap<String, f64>, f64) {
+fn utilisation(
+    setting: &Setting<'_>,
+    pipelines: &[Pipeline],
+    priced: &Priced,
+) -> (BTreeMap<String, f64>, f64) {
     let training = setting.training;
     let mut done: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for (pipeline, pricing) in pipelines.iter().zip(&priced.pipelines) {
@@ -147,14 +162,19 @@ fn utilisation(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced) -
                 .map(|atom| 3.0 * atom.flops_forward_per_token(training.seq_len).0)
                 .sum();
             for (r, replica) in pipeline.stages[s].replicas.iter().enumerate() {
-                let tokens = f64::from(replica.rows) * f64::from(pipeline.micro_batches) * training.seq_len as f64;
+                let tokens =
+                    f64::from(replica.rows) * f64::from(pipeline.micro_batches) * training.seq_len as f64;
                 let share = flops_per_token * tokens / replica.devices.len() as f64;
                 for place in &stage.places[r] {
                     let peak = setting
                         .cluster
                         .device_types
                         .get(&place.device_type)
-                        .and_then(|d| d.datasheet_peak.get(&training.precision).or(d.measured_peak.as_ref()))
+                        .and_then(|d| {
+                            d.datasheet_peak
+                                .get(&training.precision)
+                                .or(d.measured_peak.as_ref())
+                        })
                         .map_or(0.0, |p| p.value.0);
                     let sum = done.entry(place.device_type.clone()).or_default();
                     sum.0 += share;
@@ -177,8 +197,12 @@ fn provenance(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced) ->
     for (p, (pipeline, pricing)) in pipelines.iter().zip(&priced.pipelines).enumerate() {
         let m = f64::from(pipeline.micro_batches);
         for (s, stage) in pricing.stages.iter().enumerate() {
-            let Some(member) = stage.members.first() else { continue };
-            let Some(device) = setting.cluster.device_types.get(&member.shape.device_type) else { continue };
+            let Some(member) = stage.members.first() else {
+                continue;
+            };
+            let Some(device) = setting.cluster.device_types.get(&member.shape.device_type) else {
+                continue;
+            };
             let step = Rates::of(device, setting.training.precision, 1.0).step;
             let compute = m * (stage.forward + stage.backward - stage.communication) + stage.optimizer;
             let communication = m * (stage.communication + 2.0 * stage.link) + priced.sync[p][s].1;
@@ -201,19 +225,32 @@ fn entries(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced) -> Ve
         for (s, stage) in pricing.stages.iter().enumerate() {
             for member in &stage.members {
                 let shape = &member.shape;
-                let Some(device) = setting.cluster.device_types.get(&shape.device_type) else { continue };
+                let Some(device) = setting.cluster.device_types.get(&shape.device_type) else {
+                    continue;
+                };
                 let step = Rates::of(device, setting.training.precision, 1.0).step;
                 let [a, b] = pipeline.stages[s].atoms;
                 for i in a..b {
                     let first = (i.saturating_sub(8)..i)
                         .find(|&j| setting.model.atoms[j] == setting.model.atoms[i])
                         .is_none();
-                    let key = (shape.device_type.clone(), i, shape.tp, shape.cp, shape.ep, shape.rows);
+                    let key = (
+                        shape.device_type.clone(),
+                        i,
+                        shape.tp,
+                        shape.cp,
+                        shape.ep,
+                        shape.rows,
+                    );
                     if (!first && i != a) || !seen.insert(key) {
                         continue;
                     }
                     let cost = &member.costs[i];
-                    for (phase, time) in [("F", cost.forward), ("I", cost.input_grad), ("W", cost.weight_grad)] {
+                    for (phase, time) in [
+                        ("F", cost.forward),
+                        ("I", cost.input_grad),
+                        ("W", cost.weight_grad),
+                    ] {
                         rows.push(ProfileEntry {
                             device_type: shape.device_type.clone(),
                             atom: i,

@@ -26,14 +26,20 @@ impl Holders {
     pub(super) fn copies(&self, stage: &Stage) -> Copies {
         let [a, b] = stage.atoms;
         let least = |v: &[u32]| v[a..b].iter().copied().min().unwrap_or(1).max(1);
-        Copies { dense: least(&self.dense), expert: least(&self.expert) }
+        Copies {
+            dense: least(&self.dense),
+            expert: least(&self.expert),
+        }
     }
 }
 
 /// Counts holders per atom over all pipelines.
 pub(super) fn holders(setting: &Setting<'_>, pipelines: &[Pipeline]) -> Holders {
     let num_atoms = setting.model.atoms.len();
-    let mut holders = Holders { dense: vec![0; num_atoms], expert: vec![0; num_atoms] };
+    let mut holders = Holders {
+        dense: vec![0; num_atoms],
+        expert: vec![0; num_atoms],
+    };
     for stage in pipelines.iter().flat_map(|p| &p.stages) {
         let devices: usize = stage.replicas.iter().map(|r| r.devices.len()).sum();
         let copies = (devices as u32 / (stage.ep * stage.etp).max(1)).max(1);
@@ -82,12 +88,17 @@ pub(super) fn reduce(
             let stage = &pricing.stages[s];
             let first = pipelines[p].stages[s].atoms[0];
             let end = pricing.run.stages[s].last_backward_end;
-            let remaining: f64 =
-                if overlap { stage.atom_backward[..a - first].iter().sum() } else { 0.0 };
+            let remaining: f64 = if overlap {
+                stage.atom_backward[..a - first].iter().sum()
+            } else {
+                0.0
+            };
             ready = ready.max(end - remaining);
             for member in &stage.members {
                 let sum = |f: &dyn Fn(usize) -> f64| (a..b).map(f).sum::<f64>();
-                dense = dense.max(sum(&|i| member.costs[i].sync_dense.0 - shared(setting, pipelines, p, s, i, member)));
+                dense = dense.max(sum(&|i| {
+                    member.costs[i].sync_dense.0 - shared(setting, pipelines, p, s, i, member)
+                }));
                 expert = expert.max(sum(&|i| member.costs[i].sync_expert.0));
             }
         }
@@ -102,7 +113,11 @@ pub(super) fn reduce(
             }
         };
         last = Some((at.clone(), duration, bits));
-        let start = at.iter().enumerate().map(|(p, &s)| free[p][s]).fold(ready, f64::max);
+        let start = at
+            .iter()
+            .enumerate()
+            .map(|(p, &s)| free[p][s])
+            .fold(ready, f64::max);
         for (p, &s) in at.iter().enumerate() {
             if duration > 0.0 {
                 free[p][s] = start + duration;
@@ -168,7 +183,11 @@ fn shared(
     let last = s + 1 == stages.len();
     let is_head = atom + 1 == setting.model.atoms.len();
     // A tied head is reduced with the embedding; an MTP block's head with the head.
-    if last && (!is_head || setting.model.tied) { member.costs[atom].shared_copy.sync.0 } else { 0.0 }
+    if last && (!is_head || setting.model.tied) {
+        member.costs[atom].shared_copy.sync.0
+    } else {
+        0.0
+    }
 }
 
 /// Seconds of a segment's reduction over all holders: dense and expert tensors one after the other.
@@ -192,21 +211,37 @@ fn duration(
         if expert > 0.0 {
             copies.extend(places.iter().flatten().step_by(size as usize));
         }
-        tp = stage.replicas.iter().map(|r| r.tp * r.cp).max().unwrap_or(1).max(tp);
+        tp = stage
+            .replicas
+            .iter()
+            .map(|r| r.tp * r.cp)
+            .max()
+            .unwrap_or(1)
+            .max(tp);
         block = block.max(size);
     }
     let mut time = 0.0;
     if members.len() > 1 && dense > 0.0 {
         time += setting
             .cluster
-            .collective_time(Collective::AllReduce, &group(members.into_iter(), tp), Bytes(dense))?
+            .collective_time(
+                Collective::AllReduce,
+                &group(members.into_iter(), tp),
+                Bytes(dense),
+            )?
             .0;
     }
     if copies.len() > 1 && expert > 0.0 {
-        let here = copies.first().map_or(1, |c| setting.cluster.nodes[c.node].devices());
+        let here = copies
+            .first()
+            .map_or(1, |c| setting.cluster.nodes[c.node].devices());
         time += setting
             .cluster
-            .collective_time(Collective::AllReduce, &group(copies.into_iter(), block.min(here)), Bytes(expert))?
+            .collective_time(
+                Collective::AllReduce,
+                &group(copies.into_iter(), block.min(here)),
+                Bytes(expert),
+            )?
             .0;
     }
     Some(time)
@@ -225,7 +260,13 @@ fn tied(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &[PricedPipeline]
         for s in [0, last] {
             let stage = &priced[p].stages[s];
             members.extend(stage.places.iter().filter_map(|r| r.first()));
-            tp = pipeline.stages[s].replicas.iter().map(|r| r.tp * r.cp).max().unwrap_or(1).max(tp);
+            tp = pipeline.stages[s]
+                .replicas
+                .iter()
+                .map(|r| r.tp * r.cp)
+                .max()
+                .unwrap_or(1)
+                .max(tp);
             for member in &stage.members {
                 bytes = bytes.max(member.costs[member.costs.len() - 1].shared_copy.sync.0);
             }
@@ -234,5 +275,14 @@ fn tied(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &[PricedPipeline]
     if members.is_empty() {
         return Some(0.0);
     }
-    Some(setting.cluster.collective_time(Collective::AllReduce, &group(members.into_iter(), tp), Bytes(bytes))?.0)
+    Some(
+        setting
+            .cluster
+            .collective_time(
+                Collective::AllReduce,
+                &group(members.into_iter(), tp),
+                Bytes(bytes),
+            )?
+            .0,
+    )
 }
