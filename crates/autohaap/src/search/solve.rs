@@ -29,6 +29,14 @@ pub(super) struct Effort {
     pub(super) finalists: usize,
 }
 
+/// A template of the pool, with its times for one number of replicas elsewhere.
+struct Entry {
+    template: Template,
+    counts: Vec<u32>,
+    others: u32,
+    timed: Option<Timed>,
+}
+
 /// What a search has found so far, for one ZeRO level.
 pub(super) struct Solver<'t, 'a> {
     table: &'t Table<'a>,
@@ -37,7 +45,7 @@ pub(super) struct Solver<'t, 'a> {
     budget: &'t dyn Budget,
     cache: Cache,
     scratch: Scratch,
-    pool: Vec<Template>,
+    pool: Vec<Entry>,
     known: BTreeSet<TemplateKey>,
     /// Candidates by key, priced exactly.
     pub(super) candidates: Vec<Candidate>,
@@ -120,7 +128,12 @@ impl<'t, 'a> Solver<'t, 'a> {
     fn add(&mut self, template: Template) -> bool {
         let new = self.known.insert(template.key());
         if new {
-            self.pool.push(template);
+            self.pool.push(Entry {
+                counts: template.counts(self.counts.len()),
+                template,
+                others: u32::MAX,
+                timed: None,
+            });
         }
         new
     }
@@ -129,31 +142,52 @@ impl<'t, 'a> Solver<'t, 'a> {
     fn columns(&mut self, time: f64, others: u32) -> Vec<Column> {
         let batch = self.table.space.setting.training.global_batch;
         let mut columns = Vec::new();
-        for (i, template) in self.pool.iter().enumerate() {
-            let counts = template.counts(self.counts.len());
-            if counts
+        for (i, entry) in self.pool.iter_mut().enumerate() {
+            if entry
+                .counts
                 .iter()
                 .zip(&self.counts)
                 .any(|(n, available)| n > available)
             {
                 continue;
             }
-            let most = (batch / u64::from(template.micro_batch)) as u32;
-            let Some(timed) = Timed::new(template, self.table, others) else {
-                continue;
-            };
-            let capacity = timed.capacity(time, most, &mut self.scratch);
-            self.scored += 1;
+            if entry.others != others {
+                entry.others = others;
+                entry.timed = Timed::new(&entry.template, self.table, others);
+                self.scored += 1;
+            }
+            let Some(timed) = &entry.timed else { continue };
+            let size = entry.template.micro_batch;
+            let capacity = timed.capacity(time, (batch / u64::from(size)) as u32, &mut self.scratch);
             if capacity > 0 {
-                let value = f64::from(capacity) * f64::from(template.micro_batch);
+                let value = f64::from(capacity) * f64::from(size);
                 columns.push(Column {
                     template: i,
                     value,
-                    counts,
+                    counts: entry.counts.clone(),
                 });
             }
         }
-        columns
+        // Of equal devices only the best few matter for prices and packing.
+        columns.sort_by(|a, b| {
+            a.counts
+                .cmp(&b.counts)
+                .then(b.value.total_cmp(&a.value))
+                .then(a.template.cmp(&b.template))
+        });
+        let mut run = 0;
+        let mut kept: Vec<Column> = Vec::new();
+        for column in columns {
+            run = if kept.last().is_some_and(|k| k.counts == column.counts) {
+                run + 1
+            } else {
+                0
+            };
+            if run < 2 {
+                kept.push(column);
+            }
+        }
+        kept
     }
 
     /// Runs column generation from the candidates offered so far.
@@ -181,7 +215,7 @@ impl<'t, 'a> Solver<'t, 'a> {
             };
             let feasible = self.probe(middle, others, batch, &mut rounds);
             let now = self.best_step().unwrap_or(best);
-            if !feasible || now > middle * 1.05 {
+            if !feasible || now >= best * (1.0 - 1e-3) {
                 low = middle;
             }
             best = now.min(best);
@@ -255,7 +289,7 @@ impl<'t, 'a> Solver<'t, 'a> {
             let packed = master::pack(columns, &self.counts, &prices, target, self.effort.pack_nodes);
             if let Some(packed) = packed {
                 let lanes = packed.iter().map(|&(column, copies)| Lane {
-                    template: self.pool[columns[column].template].clone(),
+                    template: self.pool[columns[column].template].template.clone(),
                     copies,
                 });
                 let draft = Draft::new(lanes, "columns");
