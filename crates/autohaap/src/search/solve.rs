@@ -79,6 +79,21 @@ impl<'t, 'a> Solver<'t, 'a> {
         }
     }
 
+    /// The templates found so far.
+    pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
+        self.pool.iter().map(|e| &e.template)
+    }
+
+    /// Starts from templates found by another search.
+    pub(super) fn seed<'s>(&mut self, templates: impl Iterator<Item = &'s Template>) {
+        for template in templates {
+            let counts = template.counts(self.counts.len());
+            if counts.iter().zip(&self.counts).all(|(n, available)| n <= available) {
+                self.add(template.clone());
+            }
+        }
+    }
+
     /// A step time known from elsewhere, seconds: the search starts below it.
     pub(super) fn aim(&mut self, step: f64) {
         self.aim = Some(step);
@@ -240,9 +255,9 @@ impl<'t, 'a> Solver<'t, 'a> {
             if self.stopped() {
                 break;
             }
-            let (prices, value) = match master::prices(&columns, &self.counts) {
-                Some(found) if !columns.is_empty() => found,
-                _ => (vec![1.0; self.counts.len()], 0.0),
+            let (prices, value, cut) = match master::prices(&columns, &self.counts) {
+                Some((prices, value)) if !columns.is_empty() => (prices, value, true),
+                _ => (vec![1.0; self.counts.len()], 0.0, false),
             };
             if value >= batch * 1.0 {
                 feasible = true;
@@ -255,13 +270,7 @@ impl<'t, 'a> Solver<'t, 'a> {
             let before = self.pool.len();
             let found = pricing::price(
                 self.table,
-                Round {
-                    time,
-                    prices: &prices,
-                    counts: &self.counts,
-                    others,
-                    beam: self.effort.beam,
-                },
+                Round { time, prices: &prices, counts: &self.counts, others, beam: self.effort.beam, cut },
             );
             for template in found {
                 self.add(template);
