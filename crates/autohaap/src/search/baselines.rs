@@ -6,7 +6,7 @@
 
 use rayon::prelude::*;
 
-use crate::cost::price::{Cache, price_below};
+use crate::cost::price::{Below, Cache, price_below};
 use crate::plan::{Pipeline, Recompute, RecomputeRange, Replica, Schedule, ScheduleKind, Stage};
 
 use super::placement::DeviceAt;
@@ -75,7 +75,7 @@ pub(super) fn best(
             }
             let groups = total / tp as usize;
             for pp in (1..=num_atoms.min(groups)).filter(|pp| groups.is_multiple_of(*pp)) {
-                for &rows in &space.micro_batches {
+                for &rows in space.micro_batches.iter().filter(|rows| **rows <= space.max_rows()) {
                     if batch.is_multiple_of(u64::from(rows) * (groups / pp) as u64) {
                         tasks.push(Degrees { order, tp, pp, rows });
                     }
@@ -139,20 +139,24 @@ fn one(
             scored += 1;
             let below = best.as_ref().map_or(limit, |b| b.step);
             let pipelines = vec![pipeline(space, &blocks, &cuts, tp, dp, rows, micro_batches, ep, mode)];
-            if let Ok(Some(step)) = price_below(space.setting, &pipelines, cache, below) {
-                let expert = if ep > 1 { format!(" ep{ep}") } else { String::new() };
-                let again = match mode {
-                    Recompute::None => "",
-                    Recompute::Selective => ", selective recompute",
-                    Recompute::Full => ", full recompute",
-                };
-                *best = Some(Baseline {
-                    label: format!("tp{tp} pp{pp} dp{dp}{expert}, micro-batch {rows}{again}"),
-                    pipelines,
-                    step: step.0,
-                });
-                break; // more recompute is only slower
-            }
+            let step = match price_below(space.setting, &pipelines, cache, below) {
+                Ok(Below::Step(step)) => step,
+                Ok(Below::Over) => continue,
+                // More recompute is only slower.
+                Ok(Below::Slow) | Err(_) => break,
+            };
+            let expert = if ep > 1 { format!(" ep{ep}") } else { String::new() };
+            let again = match mode {
+                Recompute::None => "",
+                Recompute::Selective => ", selective recompute",
+                Recompute::Full => ", full recompute",
+            };
+            *best = Some(Baseline {
+                label: format!("tp{tp} pp{pp} dp{dp}{expert}, micro-batch {rows}{again}"),
+                pipelines,
+                step: step.0,
+            });
+            break;
         }
     }
     scored

@@ -238,8 +238,8 @@ pub fn search(
     prediction.bound_s = Some(Seconds(bound_s));
     prediction.gap = Some(1.0 - bound_s / prediction.step_time_s.0);
     prediction.bound_space = Some(format!(
-        "full, in-order 1F1B with free depths, whole layers, one class per stage, equal rows, micro-batch up to {}; {bound_kind}",
-        spaces[0].micro_batches.last().copied().unwrap_or(1),
+        "full, in-order 1F1B with free depths, whole layers, one class per stage, equal rows, up to {} rows per replica; {bound_kind}",
+        options.max_micro_batch,
     ));
     let alternatives = Alternatives {
         uniform: baseline_row(&baselines["uniform"], best.step),

@@ -245,32 +245,38 @@ impl Range {
     }
 }
 
-/// Keeps the labels that no other beats in cost, span, step, round trip and depth, the cheapest first, at most `beam`.
-fn prune(labels: &mut Vec<usize>, arena: &[Label], beam: usize) -> Vec<usize> {
+/// Keeps labels that no other beats in cost, span, step, first trip and depth: the cheapest half of `beam`, and the rest
+/// spread over the front up to the fastest.
+fn prune(labels: &mut [usize], arena: &[Label], beam: usize) -> Vec<usize> {
     labels.sort_by(|&x, &y| {
         let (a, b) = (&arena[x], &arena[y]);
-        a.cost
-            .total_cmp(&b.cost)
-            .then(a.suffix.step.total_cmp(&b.suffix.step))
-            .then(x.cmp(&y))
+        a.cost.total_cmp(&b.cost).then(a.suffix.step.total_cmp(&b.suffix.step)).then(x.cmp(&y))
     });
-    let mut kept: Vec<usize> = Vec::new();
+    let mut front: Vec<usize> = Vec::new();
     for &x in labels.iter() {
         let a = &arena[x];
-        let beaten = kept.iter().any(|&y| {
+        let beaten = front.iter().any(|&y| {
             let b = &arena[y];
-            b.cost <= a.cost
-                && b.suffix.span <= a.suffix.span
+            b.suffix.span <= a.suffix.span
                 && b.suffix.step <= a.suffix.step
                 && b.suffix.first_trip <= a.suffix.first_trip
                 && b.suffix.depth <= a.suffix.depth
         });
         if !beaten {
-            kept.push(x);
-            if kept.len() >= beam {
+            front.push(x);
+            if front.len() >= 4 * beam {
                 break;
             }
         }
+    }
+    if front.len() <= beam {
+        return front;
+    }
+    let cheap = beam.div_ceil(2);
+    let spread = beam - cheap;
+    let mut kept: Vec<usize> = front[..cheap].to_vec();
+    for i in 1..=spread {
+        kept.push(front[cheap - 1 + i * (front.len() - cheap) / spread]);
     }
     kept
 }

@@ -10,6 +10,7 @@ use super::assemble::{Candidate, Draft, Lane};
 use super::master::{self, Column};
 use super::polish::polish;
 use super::pricing::{self, Round};
+use super::seeds;
 use super::table::Table;
 use super::template::{Template, TemplateKey, Timed};
 use crate::units::Seconds;
@@ -210,6 +211,12 @@ impl<'t, 'a> Solver<'t, 'a> {
         let batch = self.table.space.setting.training.global_batch as f64;
         let mut rounds = self.effort.rounds;
         let mut others = self.typical_others();
+        let first = self.best_step().or(self.aim).unwrap_or(floor * 2.0);
+        for template in seeds::regular(self.table, &self.counts, first, others) {
+            self.add(template);
+        }
+        let columns = self.columns(first, others);
+        self.pack(&columns, first, batch);
         // Without any plan yet, look for one at growing times.
         let mut high = self.best_step().or(self.aim).unwrap_or(floor * 2.0);
         let mut tries = 0;

@@ -90,7 +90,18 @@ pub fn price_step(
     Ok((Seconds(priced.step), fits))
 }
 
-/// Step time of placed pipelines if they fit and stay below `limit` seconds, else `None` as soon as that is known.
+/// Outcome of a price that only matters below a limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Below {
+    /// The step time, below the limit.
+    Step(Seconds),
+    /// At or above the limit.
+    Slow,
+    /// Some device does not fit.
+    Over,
+}
+
+/// Step time of placed pipelines if they fit and stay below `limit` seconds, else the reason as soon as it is known.
 ///
 /// # Errors
 /// As [`price_step`].
@@ -99,9 +110,12 @@ pub fn price_below(
     pipelines: &[Pipeline],
     cache: &mut Cache,
     limit: f64,
-) -> Result<Option<Seconds>, Problems> {
-    let priced = evaluate(setting, pipelines, cache, Some(limit))?;
-    Ok(priced.map(|p| Seconds(p.step)).filter(|s| s.0 < limit))
+) -> Result<Below, Problems> {
+    Ok(match evaluate(setting, pipelines, cache, Some(limit))? {
+        Err(reason) => reason,
+        Ok(priced) if priced.step < limit => Below::Step(Seconds(priced.step)),
+        Ok(_) => Below::Slow,
+    })
 }
 
 /// An evaluation without a limit, which always has a result.
@@ -110,7 +124,7 @@ fn whole<'s>(
     pipelines: &[Pipeline],
     cache: &mut Cache,
 ) -> Result<Priced<'s>, Problems> {
-    evaluate(setting, pipelines, cache, None)?.ok_or_else(Problems::new)
+    evaluate(setting, pipelines, cache, None)?.map_err(|_| Problems::new())
 }
 
 fn stage_fits(setting: &Setting<'_>, pipeline: &Pipeline, s: usize, stage: &PricedStage<'_>) -> bool {
@@ -209,13 +223,15 @@ fn evaluate<'s>(
     pipelines: &[Pipeline],
     cache: &mut Cache,
     limit: Option<f64>,
-) -> Result<Option<Priced<'s>>, Problems> {
+) -> Result<Result<Priced<'s>, Below>, Problems> {
     structure(setting, pipelines)?;
     let holders = sync::holders(setting, pipelines);
     let mut priced = Vec::with_capacity(pipelines.len());
     for (p, pipeline) in pipelines.iter().enumerate() {
-        let Some(one) = one_pipeline(setting, p, pipeline, &holders, cache, limit)? else { return Ok(None) };
-        priced.push(one);
+        match one_pipeline(setting, p, pipeline, &holders, cache, limit)? {
+            Ok(one) => priced.push(one),
+            Err(reason) => return Ok(Err(reason)),
+        }
     }
     let sync = sync::reduce(setting, pipelines, &priced)?;
     let step = priced
@@ -223,7 +239,7 @@ fn evaluate<'s>(
         .zip(&sync)
         .flat_map(|(p, ends)| p.stages.iter().zip(ends).map(|(s, (end, _))| end + s.optimizer))
         .fold(0.0, f64::max);
-    Ok(Some(Priced { pipelines: priced, sync, step }))
+    Ok(Ok(Priced { pipelines: priced, sync, step }))
 }
 
 /// What every later index relies on; `check` reports these and all other rules in detail.
@@ -276,7 +292,7 @@ fn structure(setting: &Setting<'_>, pipelines: &[Pipeline]) -> Result<(), Proble
     problems.or(())
 }
 
-/// A pipeline with its times; `None` where it misses a given limit or, with a limit, does not fit.
+/// A pipeline with its times; with a limit, the reason why they do not matter.
 fn one_pipeline<'s>(
     setting: &'s Setting<'_>,
     index: usize,
@@ -284,7 +300,7 @@ fn one_pipeline<'s>(
     holders: &sync::Holders,
     cache: &mut Cache,
     limit: Option<f64>,
-) -> Result<Option<PricedPipeline<'s>>, Problems> {
+) -> Result<Result<PricedPipeline<'s>, Below>, Problems> {
     let mut stages = Vec::with_capacity(pipeline.stages.len());
     for (s, stage) in pipeline.stages.iter().enumerate() {
         stages.push(one_stage(setting, (index, s), stage, holders, cache)?);
@@ -292,8 +308,11 @@ fn one_pipeline<'s>(
     if let Some(limit) = limit {
         let m = f64::from(pipeline.micro_batches);
         let late = stages.iter().any(|s| m * (s.forward + s.backward) >= limit);
-        if late || !stages.iter().enumerate().all(|(s, stage)| stage_fits(setting, pipeline, s, stage)) {
-            return Ok(None);
+        if late {
+            return Ok(Err(Below::Slow));
+        }
+        if !stages.iter().enumerate().all(|(s, stage)| stage_fits(setting, pipeline, s, stage)) {
+            return Ok(Err(Below::Over));
         }
     }
     for s in 0..stages.len().saturating_sub(1) {
@@ -337,7 +356,7 @@ fn one_pipeline<'s>(
         .hint("use limits that do not rise downstream, for example the number of stages from this one on")
         .into());
     }
-    Ok(Some(PricedPipeline { stages, times, depths, run }))
+    Ok(Ok(PricedPipeline { stages, times, depths, run }))
 }
 
 fn one_stage<'s>(
