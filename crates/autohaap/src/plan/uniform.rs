@@ -146,7 +146,7 @@ impl DegreeRules {
             }
         }
         for (name, number) in &self.divides_or_multiple {
-            if number % degree != 0 && degree % number != 0 {
+            if number % degree != 0 && !degree.is_multiple_of(*number) {
                 words.push(format!("neither divides {number} {name} nor is a multiple"));
             }
         }
@@ -159,7 +159,7 @@ impl DegreeRules {
             && self
                 .divides_or_multiple
                 .iter()
-                .all(|(_, n)| n % degree == 0 || degree % n == 0)
+                .all(|(_, n)| n % degree == 0 || degree.is_multiple_of(*n))
     }
     /// Legal degrees up to `limit` (1,024 at most).
     pub fn legal(&self, limit: u64) -> Vec<u64> {

@@ -6,6 +6,7 @@
 
 use rayon::prelude::*;
 
+use crate::cost::atom::bytes_per_parameter;
 use crate::cost::price::{Below, Cache, price_below};
 use crate::plan::{Pipeline, Recompute, RecomputeRange, Replica, Schedule, ScheduleKind, Stage};
 
@@ -61,7 +62,9 @@ pub(super) fn best(
                     space.classes[c]
                         .nodes
                         .iter()
-                        .flat_map(move |&(node, first, count)| (first..first + count).map(move |i| (c, (node, i))))
+                        .flat_map(move |&(node, first, count)| {
+                            (first..first + count).map(move |i| (c, (node, i)))
+                        })
                 })
                 .collect()
         })
@@ -75,7 +78,11 @@ pub(super) fn best(
             }
             let groups = total / tp as usize;
             for pp in (1..=num_atoms.min(groups)).filter(|pp| groups.is_multiple_of(*pp)) {
-                for &rows in space.micro_batches.iter().filter(|rows| **rows <= space.max_rows()) {
+                for &rows in space
+                    .micro_batches
+                    .iter()
+                    .filter(|rows| **rows <= space.max_rows())
+                {
                     if batch.is_multiple_of(u64::from(rows) * (groups / pp) as u64) {
                         tasks.push(Degrees { order, tp, pp, rows });
                     }
@@ -85,8 +92,17 @@ pub(super) fn best(
     }
     // Two halves with a cache each; the incumbent of a half prunes the rest of it. Which half a task is in is fixed, so
     // the result does not depend on the number of threads.
-    let halves: Vec<Vec<Degrees>> =
-        (0..2).map(|h| tasks.iter().copied().enumerate().filter(|(i, _)| i % 2 == h).map(|(_, t)| t).collect()).collect();
+    let halves: Vec<Vec<Degrees>> = (0..2)
+        .map(|h| {
+            tasks
+                .iter()
+                .copied()
+                .enumerate()
+                .filter(|(i, _)| i % 2 == h)
+                .map(|(_, t)| t)
+                .collect()
+        })
+        .collect();
     let results: Vec<(Option<Baseline>, u64)> = halves
         .par_iter()
         .map(|half| {
@@ -97,7 +113,15 @@ pub(super) fn best(
                 if stop() {
                     break;
                 }
-                scored += one(space, split, &lines[degrees.order], degrees, limit, &mut best, &mut cache);
+                scored += one(
+                    space,
+                    split,
+                    &lines[degrees.order],
+                    degrees,
+                    limit,
+                    &mut best,
+                    &mut cache,
+                );
             }
             (best, scored)
         })
@@ -131,14 +155,29 @@ fn one(
     let total = devices.len();
     let dp = total / tp as usize / pp;
     let blocks: Vec<&[(usize, DeviceAt)]> = devices.chunks(total / pp).collect();
-    let Some(cuts) = cuts(space, &blocks, split) else { return 0 };
+    let Some(cuts) = cuts(space, &blocks, split) else {
+        return 0;
+    };
     let micro_batches = (space.setting.training.global_batch / (u64::from(rows) * dp as u64)) as u32;
     let mut scored = 0;
     for ep in expert_degrees(space, (total / pp) as u32) {
+        if least_state(space, total, tp, pp, ep) > most_memory(space) {
+            continue;
+        }
         for mode in [Recompute::None, Recompute::Selective, Recompute::Full] {
             scored += 1;
             let below = best.as_ref().map_or(limit, |b| b.step);
-            let pipelines = vec![pipeline(space, &blocks, &cuts, tp, dp, rows, micro_batches, ep, mode)];
+            let pipelines = vec![pipeline(
+                space,
+                &blocks,
+                &cuts,
+                tp,
+                dp,
+                rows,
+                micro_batches,
+                ep,
+                mode,
+            )];
             let step = match price_below(space.setting, &pipelines, cache, below) {
                 Ok(Below::Step(step)) => step,
                 Ok(Below::Over) => continue,
@@ -160,6 +199,28 @@ fn one(
         }
     }
     scored
+}
+
+/// Static bytes of an average stage's device: weights and gradients by their sharding, optimizer over all devices. The
+/// fullest stage holds no less.
+fn least_state(space: &Space<'_>, total: usize, tp: u32, pp: usize, ep: u32) -> f64 {
+    let training = space.setting.training;
+    let (weight, gradient, state) = bytes_per_parameter(training);
+    // Levels 2 and 3 divide gradients and weights too: only the optimizer's share is certain.
+    let local = match training.zero {
+        0 | 1 => weight + gradient,
+        2 => weight,
+        _ => 0.0,
+    };
+    let (dense, expert) = space.parameters;
+    let stages = pp as f64;
+    let own =
+        dense * local / (f64::from(tp) * stages) + expert * (weight + gradient) / (f64::from(ep) * stages);
+    own + (dense + expert) * state / total as f64
+}
+
+fn most_memory(space: &Space<'_>) -> f64 {
+    space.classes.iter().map(|c| c.memory_limit.0).fold(0.0, f64::max)
 }
 
 /// Class orders to try: as listed, by speed and by memory, fastest or largest first and last.

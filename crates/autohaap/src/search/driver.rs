@@ -52,7 +52,7 @@ impl Clock<'_> {
         let now = self.budget.elapsed();
         self.phases.push(Phase {
             name: name.into(),
-            wall_s: Seconds((now - self.last).as_secs_f64()),
+            wall_s: Seconds(now.checked_sub(self.last).unwrap().as_secs_f64()),
             count: scored,
         });
         self.last = now;
@@ -118,6 +118,7 @@ pub fn search(
     }
     let stop = || budget.stop().is_some();
 
+    let mut priced = 0;
     // Baselines first: they are candidates too, so that the answer is never slower than any of them.
     let mut baselines: BTreeMap<&'static str, (Option<(Baseline, u8)>, String)> = BTreeMap::new();
     for (name, split) in [
@@ -130,7 +131,7 @@ pub fn search(
         for (space, &zero) in spaces.iter().zip(&levels) {
             let limit = kept.as_ref().map_or(f64::INFINITY, |k| k.0.step);
             let (found, reason, scored) = baselines::best(space, split, limit, &stop);
-            clock.scored += scored;
+            priced += scored;
             if kept.is_none() {
                 why = reason;
             }
@@ -142,7 +143,7 @@ pub fn search(
         }
         baselines.insert(name, (kept, why));
     }
-    clock.phase("baselines", 0);
+    clock.phase("baselines", priced);
 
     let counts = spaces[0].counts();
     let effort = effort(&spaces[0]);
@@ -164,7 +165,14 @@ pub fn search(
     let mut pools: Vec<Vec<Template>> = Vec::new();
     for (i, (table, &zero)) in tables.iter().zip(&levels).enumerate() {
         // Higher levels differ from the first only where a stage has several replicas: half the work.
-        let effort = if i == 0 { effort } else { Effort { rounds: effort.rounds.div_ceil(2), ..effort } };
+        let effort = if i == 0 {
+            effort
+        } else {
+            Effort {
+                rounds: effort.rounds.div_ceil(2),
+                ..effort
+            }
+        };
         let mut solver = Solver::new(table, counts.clone(), effort, budget);
         if let Some(best) = ranked.iter().map(|r| r.step).min_by(f64::total_cmp) {
             solver.aim(best);
@@ -429,7 +437,13 @@ fn groups(
     budget: &dyn Budget,
 ) -> (Alternative, BTreeMap<String, Alternative>) {
     let space = table.space;
-    let quick = Effort { rounds: 3, beam: 3, pack_nodes: 5_000, polish: 20, finalists: 1 };
+    let quick = Effort {
+        rounds: 3,
+        beam: 3,
+        pack_nodes: 5_000,
+        polish: 20,
+        finalists: 1,
+    };
     let solve = |subset: &[u32]| -> Option<f64> {
         if budget.stop().is_some() {
             return None;

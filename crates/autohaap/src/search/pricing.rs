@@ -95,18 +95,27 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
     for i in 0..num_atoms {
         let cheapest = rows
             .iter()
-            .map(|r| round.prices[r.option.class] * f64::from(r.option.devices()) * r.compute(i, i + 1) * m / round.time)
+            .map(|r| {
+                round.prices[r.option.class] * f64::from(r.option.devices()) * r.compute(i, i + 1) * m
+                    / round.time
+            })
             .fold(f64::INFINITY, f64::min);
         before[i + 1] = before[i] + cheapest;
     }
     // A template enters the LP only if it finishes more than its devices' prices; it may do up to a grid step more
     // micro-batches than it is priced for.
-    let cutoff = if round.cut { f64::from(micro_batch) * m * GRID_STEP } else { f64::INFINITY };
+    let cutoff = if round.cut {
+        f64::from(micro_batch) * m * GRID_STEP
+    } else {
+        f64::INFINITY
+    };
     if before[num_atoms] >= cutoff {
         return Vec::new();
     }
-    let links: Vec<Vec<Option<f64>>> =
-        rows.iter().map(|from| rows.iter().map(|to| table.link(from, to, false)).collect()).collect();
+    let links: Vec<Vec<Option<f64>>> = rows
+        .iter()
+        .map(|from| rows.iter().map(|to| table.link(from, to, false)).collect())
+        .collect();
     let mut arena: Vec<Label> = vec![Label {
         cost: 0.0,
         suffix: Suffix::EMPTY,
@@ -127,9 +136,14 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
             let class = row.option.class;
             let devices = row.option.devices();
             let price = round.prices[class] * f64::from(devices);
-            let holders = Holders { replicas: round.others + row.option.replicas };
+            let holders = Holders {
+                replicas: round.others + row.option.replicas,
+            };
             // The largest range that meets the time, then smaller ones, until three have made a stage.
-            let mut a = (0..end).rev().find(|&a| m * row.compute(a, end) > round.time).map_or(0, |a| a + 1);
+            let mut a = (0..end)
+                .rev()
+                .find(|&a| m * row.compute(a, end) > round.time)
+                .map_or(0, |a| a + 1);
             let mut tried = 0;
             while a < end && tried < 3 {
                 let mut made = false;
@@ -137,7 +151,9 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
                 for &label_index in &labels {
                     let label = &arena[label_index];
                     let cost = label.cost + price;
-                    if u32::from(label.used[class]) + devices > round.counts[class] || cost + before[a] >= cutoff {
+                    if u32::from(label.used[class]) + devices > round.counts[class]
+                        || cost + before[a] >= cutoff
+                    {
                         continue;
                     }
                     let link = match label.row {
@@ -147,12 +163,21 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
                             None => continue,
                         },
                     };
-                    let range = range.get_or_insert_with(|| Range::new(table, row, (a, end), holders, micro_batches));
+                    let range =
+                        range.get_or_insert_with(|| Range::new(table, row, (a, end), holders, micro_batches));
                     if let Some((depth, suffix)) = range.stage(table, row, link, &label.suffix, round.time) {
                         made = true;
                         let mut used = label.used;
                         used[class] += devices as u16;
-                        let next = Label { cost, suffix, row: Some(row_index), end, depth, parent: label_index, used };
+                        let next = Label {
+                            cost,
+                            suffix,
+                            row: Some(row_index),
+                            end,
+                            depth,
+                            parent: label_index,
+                            used,
+                        };
                         arena.push(next);
                         at[a].push(arena.len() - 1);
                     }
@@ -171,7 +196,11 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
             let mut start = 0;
             while let Some(row) = arena[current].row {
                 let label = &arena[current];
-                stages.push(TemplateStage { row: rows[row].clone(), atoms: (start, label.end), depth: label.depth });
+                stages.push(TemplateStage {
+                    row: rows[row].clone(),
+                    atoms: (start, label.end),
+                    depth: label.depth,
+                });
                 start = label.end;
                 current = label.parent;
             }
@@ -198,27 +227,58 @@ struct Range {
 const DEEPEST: u32 = 48;
 
 impl Range {
-    fn new(table: &Table<'_>, row: &Row, atoms: (usize, usize), holders: Holders, micro_batches: u32) -> Self {
+    fn new(
+        table: &Table<'_>,
+        row: &Row,
+        atoms: (usize, usize),
+        holders: Holders,
+        micro_batches: u32,
+    ) -> Self {
         let most = micro_batches.min(DEEPEST);
         let deepest = row.deepest(table.space, atoms, most, holders, true);
-        let shallow = if deepest == 0 { 0 } else { row.deepest(table.space, atoms, deepest, holders, false) };
+        let shallow = if deepest == 0 {
+            0
+        } else {
+            row.deepest(table.space, atoms, deepest, holders, false)
+        };
         let tail = row.optimizer(table.space, atoms.0, atoms.1, holders);
-        Self { atoms, holders, micro_batches, deepest, shallow, tail, fits: Vec::new() }
+        Self {
+            atoms,
+            holders,
+            micro_batches,
+            deepest,
+            shallow,
+            tail,
+            fits: Vec::new(),
+        }
     }
 
     fn fit(&mut self, table: &Table<'_>, row: &Row, depth: u32) -> Option<(f64, f64)> {
         // Without recompute all depths up to the limit cost the same.
-        let depth = if depth <= self.shallow { self.shallow } else { depth };
+        let depth = if depth <= self.shallow {
+            self.shallow
+        } else {
+            depth
+        };
         if let Some(known) = self.fits.iter().find(|f| f.0 == depth) {
             return known.1;
         }
-        let made = row.fit(table.space, self.atoms, depth, self.holders).map(|f| (f.forward, f.backward));
+        let made = row
+            .fit(table.space, self.atoms, depth, self.holders)
+            .map(|f| (f.forward, f.backward));
         self.fits.push((depth, made));
         made
     }
 
     /// The stage before a suffix: its depth and the longer suffix, if it fits memory and time.
-    fn stage(&mut self, table: &Table<'_>, row: &Row, link: f64, suffix: &Suffix, time: f64) -> Option<(u32, Suffix)> {
+    fn stage(
+        &mut self,
+        table: &Table<'_>,
+        row: &Row,
+        link: f64,
+        suffix: &Suffix,
+        time: f64,
+    ) -> Option<(u32, Suffix)> {
         let floor = suffix.depth.min(self.micro_batches).max(1);
         let limit = self.deepest.min(suffix.depth + super::lattice::DEPTH_STEP);
         if limit < floor {
@@ -227,13 +287,23 @@ impl Range {
         let mut best: Option<(u32, Suffix)> = None;
         let mut tried = [0u32; 4];
         // As deep as memory allows without recompute, the least depth, one more, and as deep as it goes.
-        for (i, w) in [self.shallow.min(limit), floor, floor + 1, limit].into_iter().enumerate() {
+        for (i, w) in [self.shallow.min(limit), floor, floor + 1, limit]
+            .into_iter()
+            .enumerate()
+        {
             if w < floor || w > limit || tried[..i].contains(&w) {
                 continue;
             }
             tried[i] = w;
-            let Some((forward, backward)) = self.fit(table, row, w) else { continue };
-            let stage = StageTime { forward, backward, link_forward: link, link_backward: link };
+            let Some((forward, backward)) = self.fit(table, row, w) else {
+                continue;
+            };
+            let stage = StageTime {
+                forward,
+                backward,
+                link_forward: link,
+                link_backward: link,
+            };
             if let Some((depth, longer)) = best_depth(&stage, suffix, self.micro_batches, w, self.tail)
                 && longer.step <= time
                 && best.is_none_or(|kept| longer.span < kept.1.span)
@@ -250,7 +320,10 @@ impl Range {
 fn prune(labels: &mut [usize], arena: &[Label], beam: usize) -> Vec<usize> {
     labels.sort_by(|&x, &y| {
         let (a, b) = (&arena[x], &arena[y]);
-        a.cost.total_cmp(&b.cost).then(a.suffix.step.total_cmp(&b.suffix.step)).then(x.cmp(&y))
+        a.cost
+            .total_cmp(&b.cost)
+            .then(a.suffix.step.total_cmp(&b.suffix.step))
+            .then(x.cmp(&y))
     });
     let mut front: Vec<usize> = Vec::new();
     for &x in labels.iter() {

@@ -29,12 +29,23 @@ pub(super) fn regular(table: &Table<'_>, counts: &[u32], time: f64, others: u32)
             let mut best: BTreeMap<Vec<u32>, Vec<(f64, Template)>> = BTreeMap::new();
             let mut scratch = Scratch::default();
             let rows = table.of_size(b);
-            for first in rows.iter().filter(|r| r.option.devices() <= counts[r.option.class]) {
+            for first in rows
+                .iter()
+                .filter(|r| r.option.devices() <= counts[r.option.class])
+            {
                 for &p in &STAGES {
                     if p * first.option.devices() > counts[first.option.class] {
                         break;
                     }
-                    consider(table, &[(first, p)], time, others, counts.len(), &mut best, &mut scratch);
+                    consider(
+                        table,
+                        &[(first, p)],
+                        time,
+                        others,
+                        counts.len(),
+                        &mut best,
+                        &mut scratch,
+                    );
                     let second = rows.iter().filter(|r| {
                         r.option.class != first.option.class
                             && r.option.replicas == first.option.replicas
@@ -85,13 +96,17 @@ fn consider(
     best: &mut BTreeMap<Vec<u32>, Vec<(f64, Template)>>,
     scratch: &mut Scratch,
 ) {
-    let rows: Vec<&Arc<Row>> =
-        parts.iter().flat_map(|(row, n)| std::iter::repeat_n(*row, *n as usize)).collect();
+    let rows: Vec<&Arc<Row>> = parts
+        .iter()
+        .flat_map(|(row, n)| std::iter::repeat_n(*row, *n as usize))
+        .collect();
     let num_atoms = table.space.setting.model.atoms.len();
     if rows.len() > num_atoms {
         return;
     }
-    let Some(cuts) = balance(&rows, num_atoms) else { return };
+    let Some(cuts) = balance(&rows, num_atoms) else {
+        return;
+    };
     let num_stages = rows.len();
     let stages = rows
         .iter()
@@ -102,8 +117,13 @@ fn consider(
             depth: (num_stages - s) as u32,
         })
         .collect();
-    let template = Template { micro_batch: rows[0].micro_batch, stages };
-    let Some(timed) = Timed::new(&template, table, others) else { return };
+    let template = Template {
+        micro_batch: rows[0].micro_batch,
+        stages,
+    };
+    let Some(timed) = Timed::new(&template, table, others) else {
+        return;
+    };
     let batch = table.space.setting.training.global_batch;
     let most = (batch / u64::from(template.micro_batch)) as u32;
     let value = f64::from(timed.capacity(time, most, scratch)) * f64::from(template.micro_batch);

@@ -1,6 +1,6 @@
 //! One search over given device counts: column generation inside a bisection on the step time, then exact prices.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::cost::pipeline::Scratch;
 use crate::cost::price::Cache;
@@ -89,7 +89,11 @@ impl<'t, 'a> Solver<'t, 'a> {
     pub(super) fn seed<'s>(&mut self, templates: impl Iterator<Item = &'s Template>) {
         for template in templates {
             let counts = template.counts(self.counts.len());
-            if counts.iter().zip(&self.counts).all(|(n, available)| n <= available) {
+            if counts
+                .iter()
+                .zip(&self.counts)
+                .all(|(n, available)| n <= available)
+            {
                 self.add(template.clone());
             }
         }
@@ -129,16 +133,6 @@ impl<'t, 'a> Solver<'t, 'a> {
         }
         self.candidates.push(candidate);
         Some(step)
-    }
-
-    /// Keeps an exactly priced candidate made elsewhere.
-    pub(super) fn keep(&mut self, candidate: Candidate) {
-        if self.seen.insert(candidate.draft.key()) {
-            for lane in &candidate.draft.lanes {
-                self.add(lane.template.clone());
-            }
-            self.candidates.push(candidate);
-        }
     }
 
     fn add(&mut self, template: Template) -> bool {
@@ -277,7 +271,14 @@ impl<'t, 'a> Solver<'t, 'a> {
             let before = self.pool.len();
             let found = pricing::price(
                 self.table,
-                Round { time, prices: &prices, counts: &self.counts, others, beam: self.effort.beam, cut },
+                Round {
+                    time,
+                    prices: &prices,
+                    counts: &self.counts,
+                    others,
+                    beam: self.effort.beam,
+                    cut,
+                },
             );
             for template in found {
                 self.add(template);
@@ -355,7 +356,7 @@ impl<'t, 'a> Solver<'t, 'a> {
     pub(super) fn ranked(&self) -> Vec<&Candidate> {
         let mut by_step: Vec<&Candidate> = self.candidates.iter().collect();
         by_step.sort_by(|a, b| a.step.total_cmp(&b.step).then(a.draft.key().cmp(&b.draft.key())));
-        let mut shapes: BTreeMap<Vec<(u32, Vec<super::space::StageOption>, u32)>, ()> = BTreeMap::new();
+        let mut shapes: BTreeSet<Vec<(u32, Vec<super::space::StageOption>, u32)>> = BTreeSet::new();
         by_step
             .into_iter()
             .filter(|c| {
@@ -368,7 +369,7 @@ impl<'t, 'a> Solver<'t, 'a> {
                         (l.template.micro_batch, options, l.copies)
                     })
                     .collect();
-                shapes.insert(shape, ()).is_none()
+                shapes.insert(shape)
             })
             .collect()
     }

@@ -2,6 +2,7 @@
 
 use crate::cluster::DeviceClass;
 use crate::cost::atom::Setting;
+use crate::model::Sharding;
 
 /// How a stage may be laid over devices of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,6 +44,8 @@ pub(super) struct Space<'a> {
     pub(super) micro_batches: Vec<u32>,
     /// Most rows of one replica.
     max_rows: u32,
+    /// Parameters of (dense, routed-expert) tensors.
+    pub(super) parameters: (f64, f64),
 }
 
 /// Largest micro-batch of a dense model: replicas of a stage times rows of each.
@@ -87,11 +90,23 @@ impl<'a> Space<'a> {
         let batch = setting.training.global_batch.min(u64::from(u32::MAX)) as u32;
         let mut micro_batches = Vec::new();
         let mut size = 1u32;
-        let largest = if experts.is_empty() { DENSE_MICRO_BATCH } else { MOE_MICRO_BATCH };
+        let largest = if experts.is_empty() {
+            DENSE_MICRO_BATCH
+        } else {
+            MOE_MICRO_BATCH
+        };
         while size <= largest.max(max_rows).min(batch) {
             micro_batches.push(size);
             size *= 2;
         }
+        let count = |expert: bool| -> f64 {
+            let weights = setting.parts.iter().flat_map(|p| &p.weights);
+            weights
+                .filter(|w| !w.tied_copy && (w.sharding == Sharding::Expert) == expert)
+                .map(|w| w.parameters as f64)
+                .sum()
+        };
+        let parameters = (count(false), count(true));
         Self {
             setting,
             classes,
@@ -101,6 +116,7 @@ impl<'a> Space<'a> {
             experts,
             micro_batches,
             max_rows,
+            parameters,
         }
     }
 

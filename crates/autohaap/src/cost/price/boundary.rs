@@ -72,8 +72,8 @@ pub(super) fn transfer(
         let time = setting
             .cluster
             .transfer_time(
-                (a.node, &a.device_type),
-                (b.node, &b.device_type),
+                (a.node, a.device_type),
+                (b.node, b.device_type),
                 Bytes(bytes),
                 shared,
             )?

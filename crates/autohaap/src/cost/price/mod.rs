@@ -82,11 +82,12 @@ pub fn price_step(
     cache: &mut Cache,
 ) -> Result<(Seconds, bool), Problems> {
     let priced = whole(setting, pipelines, cache)?;
-    let fits = priced
-        .pipelines
-        .iter()
-        .zip(pipelines)
-        .all(|(p, pipeline)| p.stages.iter().enumerate().all(|(s, stage)| stage_fits(setting, pipeline, s, stage)));
+    let fits = priced.pipelines.iter().zip(pipelines).all(|(p, pipeline)| {
+        p.stages
+            .iter()
+            .enumerate()
+            .all(|(s, stage)| stage_fits(setting, pipeline, s, stage))
+    });
     Ok((Seconds(priced.step), fits))
 }
 
@@ -239,7 +240,11 @@ fn evaluate<'s>(
         .zip(&sync)
         .flat_map(|(p, ends)| p.stages.iter().zip(ends).map(|(s, (end, _))| end + s.optimizer))
         .fold(0.0, f64::max);
-    Ok(Ok(Priced { pipelines: priced, sync, step }))
+    Ok(Ok(Priced {
+        pipelines: priced,
+        sync,
+        step,
+    }))
 }
 
 /// What every later index relies on; `check` reports these and all other rules in detail.
@@ -311,7 +316,11 @@ fn one_pipeline<'s>(
         if late {
             return Ok(Err(Below::Slow));
         }
-        if !stages.iter().enumerate().all(|(s, stage)| stage_fits(setting, pipeline, s, stage)) {
+        if !stages
+            .iter()
+            .enumerate()
+            .all(|(s, stage)| stage_fits(setting, pipeline, s, stage))
+        {
             return Ok(Err(Below::Over));
         }
     }
@@ -356,7 +365,12 @@ fn one_pipeline<'s>(
         .hint("use limits that do not rise downstream, for example the number of stages from this one on")
         .into());
     }
-    Ok(Ok(PricedPipeline { stages, times, depths, run }))
+    Ok(Ok(PricedPipeline {
+        stages,
+        times,
+        depths,
+        run,
+    }))
 }
 
 fn one_stage<'s>(
@@ -392,7 +406,10 @@ fn one_stage<'s>(
     for (replica, devices, shape) in shapes {
         let key = key(&shape);
         let place = &priced.places[replica][devices[0]];
-        let own = (key.clone(), setting.cluster.memory_limit(place.node, place.device_type));
+        let own = (
+            key.clone(),
+            setting.cluster.memory_limit(place.node, place.device_type),
+        );
         let distinct = !seen.contains(&own);
         let costs = match cache.rows.get(&key) {
             Some(costs) => costs.clone(),
@@ -403,7 +420,13 @@ fn one_stage<'s>(
             }
         };
         if !distinct {
-            priced.members.push(Member { replica, devices, shape, costs, distinct });
+            priced.members.push(Member {
+                replica,
+                devices,
+                shape,
+                costs,
+                distinct,
+            });
             continue;
         }
         seen.push(own);
@@ -448,7 +471,13 @@ fn one_stage<'s>(
             .map_or(1.0, |d| d.memory_bandwidth.value.0);
         let seconds = memory::optimizer_seconds(setting, optimizer.0, optimizer.1, copies, bandwidth).0;
         priced.optimizer = priced.optimizer.max(seconds);
-        priced.members.push(Member { replica, devices, shape, costs, distinct });
+        priced.members.push(Member {
+            replica,
+            devices,
+            shape,
+            costs,
+            distinct,
+        });
     }
     Ok(priced)
 }
@@ -470,7 +499,12 @@ fn key(shape: &ReplicaShape) -> String {
         shape.etp,
         shape.stage_replicas
     );
-    for group in [&shape.tp_group, &shape.cp_group, &shape.ep_group, &shape.stage_group] {
+    for group in [
+        &shape.tp_group,
+        &shape.cp_group,
+        &shape.ep_group,
+        &shape.stage_group,
+    ] {
         let _ = write!(key, "|{}", group.concurrent);
         for (node, device_type, ranks) in &group.members {
             let _ = write!(key, ";{node},{device_type},{ranks}");

@@ -33,7 +33,8 @@ impl Nodes {
         if !self.by_name.is_empty() {
             return;
         }
-        self.by_name.extend(cluster.nodes.iter().enumerate().map(|(i, n)| (n.name.clone(), i)));
+        self.by_name
+            .extend(cluster.nodes.iter().enumerate().map(|(i, n)| (n.name.clone(), i)));
         if !cluster.tiers.is_empty() {
             return;
         }

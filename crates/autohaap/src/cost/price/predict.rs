@@ -116,7 +116,11 @@ fn stages(priced: &Priced<'_>, step: f64) -> Vec<StagePrediction> {
     rows
 }
 
-fn devices(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced<'_>) -> (Vec<DevicePrediction>, bool) {
+fn devices(
+    setting: &Setting<'_>,
+    pipelines: &[Pipeline],
+    priced: &Priced<'_>,
+) -> (Vec<DevicePrediction>, bool) {
     let mut rows = Vec::new();
     let mut fits = true;
     for (pipeline, pricing) in pipelines.iter().zip(&priced.pipelines) {
