@@ -7,11 +7,13 @@
 mod atom;
 mod numbers;
 mod parts;
+mod presets;
 pub mod read;
 mod summary;
 
 pub use atom::*;
 pub use numbers::*;
 pub use parts::*;
+pub use presets::*;
 pub use read::{ModelInput, parse};
 pub use summary::*;

@@ -276,10 +276,9 @@ impl Model {
         let hash = Sha256::digest(text.as_bytes());
         hash.iter()
             .take(8)
-            .fold(String::with_capacity(16), |mut hex, byte| {
-                hex.push_str(&format!("{byte:02x}"));
-                hex
-            })
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<Vec<_>>()
+            .concat()
     }
 
     fn sum(&self, keep: impl Fn(&Atom) -> bool, count: impl Fn(&Atom) -> u64) -> u64 {

@@ -5,4 +5,5 @@ mod cluster_devices;
 mod cluster_file;
 mod cluster_hostile;
 mod cluster_network;
+mod model;
 mod pipeline;

@@ -20,6 +20,7 @@ const HEAD_DIM: &[&str] = &["head_dim", "kv_channels", "attention_head_dim"];
 
 /// Head counts and widths of the plain layers.
 #[derive(Debug, Clone, Copy)]
+#[allow(clippy::struct_field_names, reason = "the words of the files")]
 pub(super) struct Heads {
     pub(super) heads: u64,
     pub(super) kv_heads: u64,
@@ -308,6 +309,7 @@ impl Attention {
                 );
             }
         }
+        // Exact up to one chunk; beyond it a window of one chunk counts more than the half chunk really seen.
         let chunked = Layout {
             window: chunk,
             ..plain
@@ -317,7 +319,7 @@ impl Attention {
             .unwrap_or(family.output_gate)
         {
             Gate::Full
-        } else if f.flag(&["use_head_wise_attn_gate"]).unwrap_or(family.head_gate) {
+        } else if f.flag(&["use_head_wise_attn_gate"]).unwrap_or(false) {
             Gate::PerHead
         } else {
             Gate::None

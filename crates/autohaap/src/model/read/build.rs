@@ -167,7 +167,8 @@ pub(super) fn build(f: &mut Fields<'_>, family: &Family, model_type: &str, name:
 /// Keys that change what the family fixes.
 fn adjusted(f: &mut Fields<'_>, family: &Family) -> Family {
     let mut family = *family;
-    if f.flag(&["new_decoder_architecture"]) == Some(true) || f.flag(&["parallel_attn"]) == Some(false) {
+    let (new_decoder, parallel) = (f.flag(&["new_decoder_architecture"]), f.flag(&["parallel_attn"]));
+    if new_decoder == Some(true) || parallel == Some(false) {
         family.norms = 2;
     }
     f.consume("alibi");
@@ -462,7 +463,9 @@ fn notes(f: &mut Fields<'_>) {
         ));
     }
     if f.has("index_topk") || f.has("sparse_attention_config") {
-        f.note("the sparse-attention indexer is not counted and attention is priced as dense");
+        if !f.has("compress_ratios") {
+            f.note("the sparse-attention indexer is not counted and attention is priced as dense");
+        }
         for key in [
             "index_topk",
             "index_n_heads",

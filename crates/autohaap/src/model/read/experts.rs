@@ -51,17 +51,16 @@ pub(super) fn experts(f: &mut Fields<'_>, family: &Family, hidden: u64) -> Optio
         );
     }
     let own = f.count(&["moe_intermediate_size", "moe_ffn_hidden_size"], limit::FFN);
-    let mut width = match own {
-        Some(width) => width,
-        None => {
-            let width = f.required(
-                &["intermediate_size", "ffn_hidden_size", "ffn_dim"],
-                limit::FFN,
-                "1024",
-            )?;
-            f.assume("moe_intermediate_size", format!("{width} (intermediate_size)"));
-            width
-        }
+    let mut width = if let Some(width) = own {
+        width
+    } else {
+        let width = f.required(
+            &["intermediate_size", "ffn_hidden_size", "ffn_dim"],
+            limit::FFN,
+            "1024",
+        )?;
+        f.assume("moe_intermediate_size", format!("{width} (intermediate_size)"));
+        width
     };
     let mut router_other = if switch(f, family.router_bias) { experts } else { 0 };
     if family.dense_and_moe {

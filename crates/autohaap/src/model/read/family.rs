@@ -89,8 +89,6 @@ pub(super) struct Family {
     pub(super) learned_positions: bool,
     /// Output gate as wide as q.
     pub(super) output_gate: bool,
-    /// Output gate of one value per head.
-    pub(super) head_gate: bool,
     /// Rows of the position table beyond the maximum length.
     pub(super) extra_positions: u64,
     pub(super) embedding_norm: bool,
@@ -138,7 +136,6 @@ pub(super) const LLAMA: Family = Family {
     sinks: false,
     learned_positions: false,
     output_gate: false,
-    head_gate: false,
     extra_positions: 0,
     embedding_norm: false,
     ffn: Ffn::Key,
@@ -187,6 +184,8 @@ const LLAMA4_TEXT: &[ClassDefault] = &[
     ("num_experts_per_tok", 1),
     ("interleave_moe_layer_step", 1),
 ];
+
+const GPT2: &[ClassDefault] = &[("n_positions", 1024)];
 
 const DELTA: &[ClassDefault] = &[
     ("linear_num_key_heads", 16),
@@ -249,11 +248,13 @@ pub(super) fn family(model_type: &str) -> Family {
             ..LLAMA
         },
         "gpt2" | "gpt_sw3" => Family {
+            defaults: GPT2,
             tied: true,
             learned_positions: true,
             ..GPT
         },
         "gpt_bigcode" => Family {
+            defaults: GPT2,
             tied: true,
             learned_positions: true,
             multi_query: true,
@@ -476,7 +477,7 @@ pub(super) fn family(model_type: &str) -> Family {
         }
         "pangu_ultra_moe" => Family {
             norms: 4,
-            router_bias: Switch::Off,
+            router_bias: Switch::On,
             ..LLAMA
         },
         "minimax_m2" | "minimax_m3" => Family {
@@ -484,11 +485,10 @@ pub(super) fn family(model_type: &str) -> Family {
             router_bias: Switch::Keys(&["use_routing_bias"], true),
             ..LLAMA
         },
-        "mimo_v2_flash" => Family { ..moe_bias },
+        "mimo_v2_flash" => LLAMA,
         "step3p7" => Family {
             router_bias: Switch::Keys(&["use_moe_router_bias"], false),
-            qk_norm: QkNorm::Head,
-            head_gate: true,
+            qk_norm: QkNorm::HeadByKey,
             ..LLAMA
         },
         "llama4" | "llama4_text" => Family {

@@ -41,6 +41,7 @@ const NEUTRAL: &[&str] = &[
     "do_sample",
     "dtype",
     "early_stopping",
+    "ep_size",
     "embd_pdrop",
     "encoder_no_repeat_ngram_size",
     "eos_token_id",
@@ -75,7 +76,9 @@ const NEUTRAL: &[&str] = &[
     "output_attentions",
     "output_hidden_states",
     "output_router_logits",
+    "original_max_position_embeddings",
     "output_scores",
+    "partial_rotary_factor",
     "pad_token_id",
     "prefix",
     "pretraining_tp",
@@ -87,9 +90,14 @@ const NEUTRAL: &[&str] = &[
     "return_dict",
     "return_dict_in_generate",
     "rms_norm_eps",
+    "rope_interleave",
+    "rope_local_base_freq",
     "rope_parameters",
     "rope_scaling",
     "rope_theta",
+    "rotary_dim",
+    "rotary_emb_base",
+    "rotary_pct",
     "router_aux_loss_coef",
     "sep_token_id",
     "suppress_tokens",
@@ -107,6 +115,11 @@ const NEUTRAL: &[&str] = &[
     "use_bfloat16",
     "use_cache",
 ];
+
+/// Problems recorded of one file; more would only hide the first ones.
+const MAX_PROBLEMS: usize = 100;
+/// Ignored keys listed of one file.
+const MAX_IGNORED: usize = 1000;
 
 /// A value of a class that its files may leave out.
 pub(super) type ClassDefault = (&'static str, u64);
@@ -183,7 +196,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(super) fn assume(&mut self, key: &str, value: impl ToString) {
+    pub(super) fn assume(&mut self, key: &str, value: impl std::fmt::Display) {
         let key = self.shown(key);
         if !self.defaults.iter().any(|(k, _)| *k == key) {
             self.defaults.push((key, value.to_string()));
@@ -312,14 +325,13 @@ impl<'a> Fields<'a> {
     /// A count with a default that is recorded when used.
     pub(super) fn count_or(&mut self, names: &[&str], max: u64, default: u64) -> u64 {
         let before = self.problems.0.len();
-        match self.count(names, max) {
-            Some(value) => value,
-            None => {
-                if self.problems.0.len() == before {
-                    self.assume(names[0], default);
-                }
-                default
+        if let Some(value) = self.count(names, max) {
+            value
+        } else {
+            if self.problems.0.len() == before {
+                self.assume(names[0], default);
             }
+            default
         }
     }
 
@@ -395,12 +407,21 @@ impl<'a> Fields<'a> {
             &codes::E204,
             path,
             format!("value `{}` is {}, not {wanted}", brief(value), type_name(value)),
-            format!("write {wanted} without quotes around numbers"),
+            format!("write {wanted}; numbers and truth values stand without quotes"),
         );
     }
 
     /// Records a problem at a key of this configuration.
-    pub(super) fn problem(&mut self, code: &'static Code, path: &str, message: String, hint: String) {
+    pub(super) fn problem(
+        &mut self,
+        code: &'static Code,
+        path: &str,
+        message: impl std::fmt::Display,
+        hint: impl Into<String>,
+    ) {
+        if self.problems.0.len() >= MAX_PROBLEMS {
+            return;
+        }
         let path = self.shown(path);
         let mut problem = Problem::new(
             code,
@@ -429,7 +450,8 @@ impl<'a> Fields<'a> {
         self.map
             .keys()
             .filter(|k| !self.used.contains(*k) && !NEUTRAL.contains(&k.as_str()))
-            .map(|k| self.shown(k))
+            .take(MAX_IGNORED)
+            .map(|k| self.shown(&k.chars().take(120).collect::<String>()))
             .collect()
     }
 }

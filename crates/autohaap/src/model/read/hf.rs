@@ -55,7 +55,10 @@ pub(super) fn resolve(mut map: Map<String, Value>, source: &str) -> Result<Confi
         return Err(Problem::new(
             &codes::E213,
             format!("{source}: is_encoder_decoder"),
-            format!("model type `{top_type}` is an encoder-decoder; only decoder chains are planned"),
+            format!(
+                "`{}` is an encoder-decoder; only decoder chains are planned",
+                normal(&top_type)
+            ),
         )
         .hint("give a decoder-only language model")
         .into());
@@ -141,10 +144,8 @@ pub(super) fn build(f: &mut Fields<'_>, model_type: &str, name: &str) -> Option<
     build::build(f, &family, label, name)
 }
 
-/// Lower case with underscores.
+/// Lower case with underscores, cut to a length fit for messages.
 fn normal(model_type: &str) -> String {
-    model_type
-        .trim()
-        .to_ascii_lowercase()
-        .replace(['-', '.', ' '], "_")
+    let short: String = model_type.trim().chars().take(80).collect();
+    short.to_ascii_lowercase().replace(['-', '.', ' '], "_")
 }

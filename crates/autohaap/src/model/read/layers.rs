@@ -112,9 +112,9 @@ pub(super) fn moe_layers(f: &mut Fields<'_>, layers: u64) -> Vec<bool> {
     for (i, moe) in mask.iter_mut().enumerate() {
         let i = i as u64;
         *moe = i >= dense_first
-            && i % freq == 0
+            && i.is_multiple_of(freq)
             && (start..=end).contains(&i)
-            && (i + 1) % step == 0
+            && (i + 1).is_multiple_of(step)
             && i % period == offset % period;
     }
     if let Some(items) = f.list("mlp_only_layers") {

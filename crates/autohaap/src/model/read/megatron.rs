@@ -64,10 +64,11 @@ pub(super) fn arguments<'a>(text: &'a str, source: &'a str) -> Fields<'a> {
                 put(key.take());
                 let (name, value) = flag.split_once('=').map_or((flag, None), |(n, v)| (n, Some(v)));
                 key = Some((name.replace('-', "_"), value.into_iter().collect()));
-            } else if word != "\\" && !word.is_empty() {
-                if let Some((_, words)) = &mut key {
-                    words.push(word);
-                }
+            } else if word != "\\"
+                && !word.is_empty()
+                && let Some((_, words)) = &mut key
+            {
+                words.push(word);
             }
         }
     }
@@ -107,7 +108,10 @@ pub(super) fn build(f: &mut Fields<'_>, name: &str) -> Option<Model> {
         None | Some("LayerNorm") => false,
         Some("RMSNorm") => true,
         Some(other) => {
-            let message = format!("normalization `{other}` is unknown");
+            let message = format!(
+                "normalization `{}` is unknown",
+                other.chars().take(40).collect::<String>()
+            );
             f.problem(
                 &codes::E210,
                 "normalization",
@@ -178,19 +182,23 @@ pub(super) fn build(f: &mut Fields<'_>, name: &str) -> Option<Model> {
 
 /// Key/value heads count only under `group-query-attention`; an object without that flag means what it says.
 fn query_groups(f: &mut Fields<'_>) {
-    let Some(groups) = f.take("num_query_groups") else {
+    if !f.has("num_query_groups") {
         return;
-    };
+    }
     match f.flag(&["group_query_attention"]) {
-        Some(true) => f.set("num_key_value_heads", groups),
-        None if !f.is_arguments() => f.set("num_key_value_heads", groups),
-        _ => f.note("`--num-query-groups` is not used without `--group-query-attention`"),
+        Some(true) => f.rename(&[("num_query_groups", "num_key_value_heads")]),
+        None if !f.is_arguments() => f.rename(&[("num_query_groups", "num_key_value_heads")]),
+        _ => {
+            f.take("num_query_groups");
+            f.note("`--num-query-groups` is not used without `--group-query-attention`");
+        }
     }
 }
 
 /// Without a width: four times the hidden width, or two thirds of it in multiples of 64 under SwiGLU.
 fn ffn(f: &mut Fields<'_>, gated: bool) {
-    if f.value("ffn_hidden_size").is_some() || !gated {
+    f.rename(&[("inner_hidden_size", "ffn_hidden_size")]);
+    if f.value("ffn_hidden_size").is_some() {
         return;
     }
     if let Some(hidden) = f
@@ -198,7 +206,11 @@ fn ffn(f: &mut Fields<'_>, gated: bool) {
         .and_then(|v| v.as_u64())
         .filter(|h| *h <= limit::HIDDEN)
     {
-        let width = (4 * hidden * 2 / 3 / 64 * 64).max(1);
+        let width = if gated {
+            (4 * hidden * 2 / 3 / 64 * 64).max(1)
+        } else {
+            4 * hidden
+        };
         f.set("ffn_hidden_size", Value::from(width));
         f.assume("ffn_hidden_size", width);
     }
@@ -226,20 +238,19 @@ fn moe_layers(f: &mut Fields<'_>) {
     let Some(Value::String(text)) = f.value("moe_layer_freq") else {
         return;
     };
-    match expression(&text) {
-        Some(list) => f.set("moe_layer_freq", Value::from(list)),
-        None => {
-            f.take("moe_layer_freq");
-            f.problem(
-                &codes::E214,
-                "moe_layer_freq",
-                format!(
-                    "expression `{}` is not understood",
-                    text.chars().take(60).collect::<String>()
-                ),
-                "write a number or a list expression such as ([0]*3+[1]*58)".to_owned(),
-            );
-        }
+    if let Some(list) = expression(&text) {
+        f.set("moe_layer_freq", Value::from(list));
+    } else {
+        f.take("moe_layer_freq");
+        f.problem(
+            &codes::E214,
+            "moe_layer_freq",
+            format!(
+                "expression `{}` is not understood",
+                text.chars().take(60).collect::<String>()
+            ),
+            "write a number or a list expression such as ([0]*3+[1]*58)".to_owned(),
+        );
     }
 }
 

@@ -26,6 +26,9 @@ use text::Locator;
 
 pub use text::MAX_INPUT_BYTES;
 
+/// Largest model that is planned: a thousand times the largest known.
+const MAX_PARAMETERS: u64 = 4_000_000_000_000_000;
+
 /// A model as read, with everything the reader remarked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelInput {
@@ -84,7 +87,11 @@ pub fn parse(text: &str, source_name: &str) -> Result<ModelInput, Problems> {
         );
     }
     if !hf::looks_like(&map) {
-        let keys: Vec<String> = map.keys().take(8).map(|k| format!("`{k}`")).collect();
+        let keys: Vec<String> = map
+            .keys()
+            .take(8)
+            .map(|k| format!("`{}`", k.chars().take(40).collect::<String>()))
+            .collect();
         return Err(Problem::new(
             &codes::E202,
             source_name,
@@ -107,6 +114,18 @@ fn finish<'a>(
     build: impl FnOnce(&mut Fields<'a>, &str) -> Option<Model>,
 ) -> Result<ModelInput, Problems> {
     let model = build(&mut fields, &stem(source_name));
+    if let Some(total) = model
+        .as_ref()
+        .map(Model::parameters_total)
+        .filter(|n| *n > MAX_PARAMETERS)
+    {
+        let message =
+            format!("the sizes together give {total} parameters; at most {MAX_PARAMETERS} are planned");
+        fields.problems.push(
+            Problem::new(&codes::E205, source_name, message)
+                .hint("check widths, layers and experts for extra digits"),
+        );
+    }
     match model {
         Some(model) if fields.problems.is_empty() => Ok(ModelInput {
             model,

@@ -12,6 +12,7 @@ use crate::model::Mixer;
 /// Layers of a `block_configs` list; `None` if there is none or it is wrong.
 pub(super) fn blocks(f: &mut Fields<'_>, heads: &Heads, hidden: u64, layers: u64) -> Option<Vec<Layer>> {
     f.value("block_configs")?;
+    f.consume("attention_bias");
     let configs = f.layer_list("block_configs", layers)?;
     let mut out = Vec::with_capacity(configs.len());
     for (i, config) in configs.iter().enumerate() {
@@ -79,7 +80,7 @@ fn mixer(
             return None;
         }
     };
-    if heads.heads % group != 0 {
+    if !heads.heads.is_multiple_of(group) {
         f.problem(
             &codes::E207,
             &format!("{path}.n_heads_in_group"),

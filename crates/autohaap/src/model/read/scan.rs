@@ -30,7 +30,7 @@ pub(super) fn mamba2(f: &mut Fields<'_>, hidden: u64) -> Option<Scan> {
     let inner_by_expand = product(&[expand, hidden]);
     let inner = match dim {
         Some(dim) => product(&[heads, dim]),
-        None if inner_by_expand % heads != 0 => {
+        None if !inner_by_expand.is_multiple_of(heads) => {
             f.problem(
                 &codes::E208,
                 "mamba_n_heads",
