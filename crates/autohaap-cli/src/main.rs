@@ -1,3 +1,7 @@
-//! The `autohaap` command.
+//! The `autohaap` command: see [`autohaap_cli::run`].
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    autohaap_cli::run(std::env::args_os()).into()
+}

@@ -1,8 +1,9 @@
 //! Time and memory of one atom on one replica. Search and pricing both stand on these figures.
 
-use crate::cluster::Cluster;
-use crate::model::{Model, Parts};
-use crate::plan::Training;
+use crate::cluster::{Cluster, Collective, Group, Precision};
+use crate::model::{Model, Operator, Parts, Sharding};
+use crate::plan::{AttentionKernel, Optimizer, Training};
+use crate::profile::{LAUNCH, Rates, WEIGHT_GRAD_SHARE, gemm_share};
 use crate::units::{Bytes, Seconds};
 
 /// Everything a cost is computed from.
@@ -15,6 +16,18 @@ pub struct Setting<'a> {
     pub cluster: &'a Cluster,
     /// Training settings.
     pub training: &'a Training,
+}
+
+impl<'a> Setting<'a> {
+    /// Expands the atoms once.
+    pub fn new(model: &'a Model, cluster: &'a Cluster, training: &'a Training) -> Self {
+        Self {
+            model,
+            parts: model.atoms.iter().map(crate::model::Atom::parts).collect(),
+            cluster,
+            training,
+        }
+    }
 }
 
 /// A replica as far as an atom's cost depends on it.
@@ -34,16 +47,16 @@ pub struct ReplicaShape {
     pub ep: u32,
     /// Expert tensor parallelism of the stage.
     pub etp: u32,
-    /// Replicas in the stage (for ZeRO 2/3 and the expert data-parallel size).
+    /// Replicas in the stage (for ZeRO 2/3).
     pub stage_replicas: u32,
     /// Where the TP group's members sit.
-    pub tp_group: crate::cluster::Group,
+    pub tp_group: Group,
     /// Where the CP group's members sit.
-    pub cp_group: crate::cluster::Group,
+    pub cp_group: Group,
     /// Where the EP group's members sit.
-    pub ep_group: crate::cluster::Group,
+    pub ep_group: Group,
     /// Where the replicas of the stage sit (one member each), for ZeRO 2/3.
-    pub stage_group: crate::cluster::Group,
+    pub stage_group: Group,
 }
 
 /// Time of one phase of one atom and micro-batch.
@@ -64,7 +77,11 @@ pub struct PhaseTime {
 impl PhaseTime {
     /// Sum of all items.
     pub fn total(&self) -> Seconds {
-        self.compute + self.tp + self.cp + self.ep + self.zero
+        self.compute + self.communication()
+    }
+    /// Sum of the communication items.
+    pub fn communication(&self) -> Seconds {
+        self.tp + self.cp + self.ep + self.zero
     }
 }
 
@@ -85,23 +102,424 @@ pub struct AtomCost {
     pub weights: Bytes,
     /// Gradient bytes of a device.
     pub gradients: Bytes,
-    /// Optimizer bytes of a device if unsharded, dense part: divided by the number of data-parallel holders under ZeRO >= 1.
+    /// Optimizer bytes of a device if unsharded, dense tensors: divided by the data-parallel holders under ZeRO >= 1.
     pub optimizer_dense: Bytes,
-    /// The same for expert tensors: divided by the number of *expert* data-parallel holders.
+    /// The same for expert tensors: divided by the *expert* data-parallel holders.
     pub optimizer_expert: Bytes,
-    /// Gradient bytes of dense tensors that a device contributes to the reduction (in the reduction's data type).
+    /// Bytes whose all-reduce costs what the reduction of the dense tensors costs: gradients, or under ZeRO >= 1 the mean
+    /// of gradients (reduce-scatter) and weights (all-gather).
     pub sync_dense: Bytes,
     /// The same for expert tensors.
     pub sync_expert: Bytes,
+    /// The head's or MTP block's copy of a shared vocabulary matrix, contained in the figures above: weights and gradients
+    /// together, optimizer, reduction. It is not held twice where a stage has the original too.
+    pub shared_copy: SharedCopy,
     /// Activation bytes kept per micro-batch in flight.
     pub saved_none: Bytes,
     /// The same under selective recompute.
     pub saved_selective: Bytes,
-    /// The same under full recompute.
+    /// The same under full recompute: the input.
     pub saved_full: Bytes,
-    /// Largest transient while the atom runs (backward working set; for a fully recomputed atom its whole saved set is
-    /// added by the stage rule).
+    /// Largest transient while the atom runs: the gradient of its widest inner tensor.
     pub working_set: Bytes,
-    /// Logits and loss transient (head, MTP).
+    /// Logits transient (head, MTP).
     pub logits: Bytes,
+    /// Bytes of a flat layer gathered by ZeRO-3 (0 otherwise).
+    pub gathered: Bytes,
+}
+
+/// Static bytes of a copy of a vocabulary matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct SharedCopy {
+    /// Weights.
+    pub weights: Bytes,
+    /// Gradients.
+    pub gradients: Bytes,
+    /// Optimizer if unsharded.
+    pub optimizer: Bytes,
+    /// Reduction bytes.
+    pub sync: Bytes,
+}
+
+/// Bytes of (weights, gradients, optimizer) per parameter: cost model 2.2 (bf16 + fp32 gradients + fp32 Adam = 2 + 4 + 12).
+pub fn bytes_per_parameter(training: &Training) -> (f64, f64, f64) {
+    match (training.precision, training.optimizer) {
+        (Precision::Fp32, Optimizer::Adam) => (4.0, 4.0, 8.0),
+        (Precision::Fp32, Optimizer::Sgd) => (4.0, 4.0, 0.0),
+        (_, Optimizer::Adam) => (2.0, 4.0, 12.0),
+        (_, Optimizer::Sgd) => (2.0, 4.0, 4.0),
+    }
+}
+
+/// Bytes of one activation element.
+pub fn activation_bytes(training: &Training) -> f64 {
+    if training.precision == Precision::Fp32 {
+        4.0
+    } else {
+        2.0
+    }
+}
+
+/// Time and memory of atom `atom` on a replica.
+pub fn atom_cost(setting: &Setting<'_>, atom: usize, shape: &ReplicaShape) -> AtomCost {
+    let Some(device) = setting.cluster.device_types.get(&shape.device_type) else {
+        return AtomCost::default();
+    };
+    let training = setting.training;
+    let unit = Unit {
+        setting,
+        parts: &setting.parts[atom],
+        shape,
+        rates: Rates::of(device, training.precision, shape.speed_factor),
+        tokens: f64::from(shape.rows) * training.seq_len as f64 / f64::from(shape.cp),
+        tp: f64::from(shape.tp),
+        sequence: if training.sequence_parallel {
+            f64::from(shape.tp)
+        } else {
+            1.0
+        },
+        element: activation_bytes(training),
+        flash: training
+            .attention
+            .get(&shape.device_type)
+            .map_or(device.flash_attention, |k| *k == AttentionKernel::Flash),
+    };
+    let mut cost = AtomCost::default();
+    unit.times(&mut cost);
+    unit.statics(&mut cost);
+    unit.activations(&mut cost);
+    unit.zero(&mut cost);
+    cost
+}
+
+/// One atom on one replica, with the quantities that every formula needs.
+struct Unit<'u> {
+    setting: &'u Setting<'u>,
+    parts: &'u Parts,
+    shape: &'u ReplicaShape,
+    rates: Rates,
+    /// Tokens of one CP rank: rows x sequence / cp.
+    tokens: f64,
+    tp: f64,
+    /// Divisor of sequence-parallel tensors.
+    sequence: f64,
+    /// Bytes of an activation element.
+    element: f64,
+    flash: bool,
+}
+
+/// Compute time of an operator: (forward, input gradient, weight gradient, attention core recompute).
+type OperatorTime = (f64, f64, f64, f64);
+
+impl Unit<'_> {
+    fn load(&self) -> f64 {
+        self.setting.model.expert_load.max(1.0)
+    }
+
+    /// Token-expert pairs of one rank per unit of top-k: its share of the stage's tokens, whatever EP is.
+    fn routed_tokens(&self) -> f64 {
+        self.tokens / self.tp * f64::from(self.shape.etp) * self.load()
+    }
+
+    fn product(&self, m: f64, n: f64, k: f64, batch: f64, rate: f64) -> f64 {
+        let flops = 2.0 * m * n * k * batch;
+        let bytes = self.element * (m * k + k * n + m * n) * batch;
+        LAUNCH.0 + (flops / (rate * gemm_share(m, n, k))).max(bytes / self.rates.memory.0)
+    }
+
+    fn operator(&self, operator: &Operator) -> OperatorTime {
+        match *operator {
+            Operator::Gemm { k, n, sharding, .. } => {
+                let (m, n, k) = match sharding {
+                    Sharding::Column | Sharding::Expert => (self.tokens, n as f64 / self.tp, k as f64),
+                    Sharding::Row => (self.tokens, n as f64, k as f64 / self.tp),
+                    Sharding::Replicated => (self.tokens / self.sequence, n as f64, k as f64),
+                };
+                let time = self.product(m, n, k, 1.0, self.rates.gemm.0);
+                (time, time, time / WEIGHT_GRAD_SHARE, 0.0)
+            }
+            Operator::ExpertGemm {
+                k,
+                n,
+                experts,
+                active,
+                sharding,
+                ..
+            } => {
+                let etp = f64::from(self.shape.etp);
+                let local = experts as f64 / f64::from(self.shape.ep);
+                let m = self.routed_tokens() * active as f64 / local.max(1.0);
+                let (n, k) = match sharding {
+                    Sharding::Row => (n as f64, k as f64 / etp),
+                    _ => (n as f64 / etp, k as f64),
+                };
+                let time = self.product(m.max(1.0), n, k, local.max(1.0), self.rates.expert.0);
+                (time, time, time / WEIGHT_GRAD_SHARE, 0.0)
+            }
+            Operator::Attention {
+                heads,
+                qk_dim,
+                v_dim,
+                window,
+            } => self.attention(heads as f64 / self.tp, (qk_dim + v_dim) as f64, window),
+            Operator::Scan { flops_per_token } => {
+                let time = LAUNCH.0 + flops_per_token as f64 * self.tokens / self.tp / self.rates.attention.0;
+                (time, 2.0 * time, 0.0, 0.0)
+            }
+            Operator::Memory {
+                elements_per_token,
+                sharding,
+                ..
+            } => {
+                let elements = elements_per_token
+                    * match sharding {
+                        Sharding::Column | Sharding::Row => self.tokens / self.tp,
+                        Sharding::Replicated => self.tokens / self.sequence,
+                        Sharding::Expert => self.routed_tokens(),
+                    };
+                let time = LAUNCH.0 + elements * self.element / self.rates.memory.0;
+                // Backward reads the saved input and the gradient and writes one gradient.
+                (time, 1.5 * time, 0.0, 0.0)
+            }
+        }
+    }
+
+    /// Attention core: `2 T keys heads (d_qk + d_v)` FLOPs with `keys` the mean keys per token. Flash recomputes the
+    /// scores in backward (2.5 x); the unfused kernel also moves about five score-sized tensors each way.
+    fn attention(&self, heads: f64, dims: f64, window: Option<u64>) -> OperatorTime {
+        let seq = self.setting.training.seq_len as f64;
+        let keys = match window {
+            Some(w) if (w as f64) < seq => w as f64 * (1.0 - w as f64 / (2.0 * seq)),
+            _ => seq / 2.0,
+        };
+        let core = 2.0 * self.tokens * keys * heads * dims / self.rates.attention.0;
+        if self.flash {
+            let forward = LAUNCH.0 + core;
+            return (forward, LAUNCH.0 + 2.5 * core, 0.0, 0.0);
+        }
+        let traffic = 5.0 * heads * self.tokens * seq * self.element / self.rates.memory.0;
+        let forward = 4.0 * LAUNCH.0 + core.max(traffic);
+        (forward, 4.0 * LAUNCH.0 + 2.0 * core.max(traffic), 0.0, forward)
+    }
+
+    fn collective(&self, op: Collective, group: &Group, bytes: f64) -> f64 {
+        self.setting
+            .cluster
+            .collective_time(op, group, Bytes(bytes))
+            .map_or(f64::INFINITY, |s| s.0)
+    }
+
+    fn times(&self, cost: &mut AtomCost) {
+        let mut sum = [0.0; 4];
+        for operator in &self.parts.operators {
+            let (forward, input, weight, core) = self.operator(operator);
+            sum = [sum[0] + forward, sum[1] + input, sum[2] + weight, sum[3] + core];
+        }
+        let hidden = self.setting.model.hidden as f64;
+        let overlap = self.setting.training.engine_semantics.overlap.tp;
+        let hide = |communication: f64, window: f64| {
+            if overlap {
+                (communication - window).max(0.0)
+            } else {
+                communication
+            }
+        };
+
+        // Tensor parallelism: one all-reduce, or all-gather and reduce-scatter, of the residual per sublayer and pass.
+        let tp = if self.shape.tp > 1 {
+            let bytes = self.tokens * hidden * self.element;
+            let each = if self.setting.training.sequence_parallel {
+                self.collective(Collective::AllGather, &self.shape.tp_group, bytes)
+                    + self.collective(Collective::ReduceScatter, &self.shape.tp_group, bytes)
+            } else {
+                self.collective(Collective::AllReduce, &self.shape.tp_group, bytes)
+            };
+            each * f64::from(self.parts.tp_reductions)
+        } else {
+            0.0
+        };
+        // Context parallelism: K and V of the other chunks pass by, once in forward, twice (with gradients) in backward.
+        let cp = if self.shape.cp > 1 {
+            let bytes = self.parts.kv_elements_per_token as f64 / self.tp
+                * self.element
+                * self.tokens
+                * f64::from(self.shape.cp);
+            self.collective(Collective::AllGather, &self.shape.cp_group, bytes)
+        } else {
+            0.0
+        };
+        // Expert parallelism: dispatch and combine, each way in each pass.
+        let ep = if self.shape.ep > 1 && self.parts.dispatch_elements_per_token > 0 {
+            let bytes = self.parts.dispatch_elements_per_token as f64 * self.element * self.routed_tokens();
+            2.0 * self.collective(Collective::AllToAll, &self.shape.ep_group, bytes)
+        } else {
+            0.0
+        };
+        let phase = |compute: f64, share: f64| PhaseTime {
+            compute: Seconds(compute),
+            tp: Seconds(hide(tp * share.min(1.0), compute)),
+            cp: Seconds(hide(cp * share, compute)),
+            ep: Seconds(ep * share.min(1.0)),
+            zero: Seconds::ZERO,
+        };
+        cost.forward = phase(sum[0], 1.0);
+        cost.input_grad = phase(sum[1], 2.0);
+        cost.weight_grad.compute = Seconds(sum[2]);
+        cost.recompute_selective.compute = Seconds(sum[3]);
+        cost.recompute_full = cost.forward;
+    }
+
+    fn statics(&self, cost: &mut AtomCost) {
+        let training = self.setting.training;
+        let (weight, gradient, state) = bytes_per_parameter(training);
+        let shards = if self.shape.stage_replicas > 1 {
+            f64::from(self.shape.stage_replicas)
+        } else {
+            1.0
+        };
+        let weight_shards = if training.zero >= 3 { shards } else { 1.0 };
+        let gradient_shards = if training.zero >= 2 { shards } else { 1.0 };
+        // The all-reduce that costs as much as reducing gradients and, under ZeRO, gathering weights.
+        let reduced = if training.zero >= 1 {
+            f64::midpoint(gradient, weight)
+        } else {
+            gradient
+        };
+        for w in &self.parts.weights {
+            let parameters = if w.vocabulary {
+                // Engines pad the vocabulary to a multiple of 128 * tp.
+                let quantum = 128 * u64::from(self.shape.tp);
+                let vocab = self.setting.model.vocab.max(1);
+                let padded = vocab.div_ceil(quantum) * quantum;
+                w.parameters as f64 * padded as f64 / vocab as f64
+            } else {
+                w.parameters as f64
+            };
+            let expert = w.sharding == Sharding::Expert;
+            let local = match w.sharding {
+                Sharding::Column | Sharding::Row => parameters / self.tp,
+                Sharding::Replicated => parameters,
+                Sharding::Expert => parameters / f64::from(self.shape.ep * self.shape.etp),
+            };
+            let weights = Bytes(local * weight / if expert { 1.0 } else { weight_shards });
+            let gradients = Bytes(local * gradient / if expert { 1.0 } else { gradient_shards });
+            cost.weights += weights;
+            cost.gradients += gradients;
+            if expert {
+                cost.optimizer_expert += Bytes(local * state);
+                cost.sync_expert += Bytes(local * reduced);
+            } else {
+                cost.optimizer_dense += Bytes(local * state);
+                cost.sync_dense += Bytes(local * reduced);
+                if training.zero >= 3 && self.shape.stage_replicas > 1 {
+                    cost.gathered += Bytes(local * weight);
+                }
+            }
+            if w.tied_copy {
+                cost.shared_copy = SharedCopy {
+                    weights,
+                    gradients,
+                    optimizer: Bytes(local * state),
+                    sync: Bytes(local * reduced),
+                };
+            }
+        }
+    }
+
+    fn activations(&self, cost: &mut AtomCost) {
+        let training = self.setting.training;
+        let seq = training.seq_len as f64;
+        let tokens = |sharding: Sharding| match sharding {
+            Sharding::Column | Sharding::Row => self.tokens / self.tp,
+            Sharding::Replicated => self.tokens / self.sequence,
+            Sharding::Expert => self.tokens / self.tp * self.load(),
+        };
+        let mut all = 0.0;
+        let mut core = 0.0;
+        for saved in &self.parts.saved {
+            let element = if saved.element_bytes > 0.0 {
+                saved.element_bytes
+            } else {
+                self.element
+            };
+            let bytes = saved.elements_per_token * element * tokens(saved.sharding);
+            all += bytes;
+            if saved.attention_core {
+                core += bytes;
+            }
+        }
+        let mut widest: f64 = 0.0;
+        for operator in &self.parts.operators {
+            match *operator {
+                Operator::Attention { heads, .. } if !self.flash => {
+                    // Without flash the softmax output stays: one score-sized tensor (dropout off).
+                    let scores = heads as f64 / self.tp * self.tokens * seq * self.element;
+                    all += scores;
+                    core += scores;
+                    widest = widest.max(scores);
+                }
+                Operator::Gemm {
+                    n,
+                    sharding: Sharding::Column,
+                    name,
+                    ..
+                } if name != "logits" => {
+                    widest = widest.max(n as f64 * self.element * self.tokens / self.tp);
+                }
+                Operator::ExpertGemm {
+                    n,
+                    active,
+                    sharding: Sharding::Column,
+                    ..
+                } => {
+                    widest = widest.max(n as f64 * active as f64 * self.element * tokens(Sharding::Expert));
+                }
+                _ => {}
+            }
+        }
+        cost.saved_none = Bytes(all);
+        cost.saved_selective = Bytes(if self.flash { all } else { all - core });
+        let input = self.setting.model.hidden as f64 * self.element * tokens(Sharding::Replicated);
+        cost.saved_full = Bytes(input.min(all));
+        cost.working_set = Bytes(widest);
+        // The gradient of the logits at the activation's precision.
+        cost.logits = Bytes(self.parts.logits_vocab as f64 * self.element * self.tokens / self.tp);
+    }
+
+    /// ZeRO-3 gathers the weights in each pass and reduce-scatters gradients per micro-batch; ZeRO-2 only the latter.
+    fn zero(&self, cost: &mut AtomCost) {
+        let training = self.setting.training;
+        if training.zero < 2 || self.shape.stage_replicas < 2 {
+            return;
+        }
+        let (weight, gradient, state) = bytes_per_parameter(training);
+        let dense = if state > 0.0 {
+            cost.optimizer_dense.0 / state
+        } else {
+            cost.gradients.0 / gradient
+        };
+        let gather = if training.zero >= 3 {
+            self.collective(Collective::AllGather, &self.shape.stage_group, dense * weight)
+        } else {
+            0.0
+        };
+        let scatter = self.collective(
+            Collective::ReduceScatter,
+            &self.shape.stage_group,
+            dense * gradient,
+        );
+        let overlap = training.engine_semantics.overlap.dp;
+        let exposed = |communication: f64, window: Seconds| {
+            Seconds(if overlap {
+                (communication - window.0).max(0.0)
+            } else {
+                communication
+            })
+        };
+        cost.forward.zero = exposed(gather, cost.forward.compute);
+        cost.input_grad.zero = exposed(
+            gather + scatter,
+            cost.input_grad.compute + cost.weight_grad.compute,
+        );
+    }
 }

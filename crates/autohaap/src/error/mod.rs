@@ -4,6 +4,7 @@
 //! (`usage` E1xx, `model` E2xx, `cluster` E3xx, `plan` E4xx, `search` E5xx); `autohaap explain CODE` prints [`Code::page`].
 
 pub mod cluster;
+pub mod cost;
 pub mod model;
 pub mod plan;
 pub mod search;
@@ -26,11 +27,18 @@ pub struct Code {
 
 /// All documented codes in order of their identifiers.
 pub fn all_codes() -> Vec<&'static Code> {
-    let mut codes: Vec<&Code> = [usage::ALL, model::ALL, cluster::ALL, plan::ALL, search::ALL]
-        .into_iter()
-        .flatten()
-        .copied()
-        .collect();
+    let mut codes: Vec<&Code> = [
+        usage::ALL,
+        model::ALL,
+        cluster::ALL,
+        plan::ALL,
+        cost::ALL,
+        search::ALL,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+    .collect();
     codes.sort_by_key(|c| c.id);
     codes
 }

@@ -13,7 +13,7 @@ mod schema;
 mod types;
 pub mod uniform;
 
-pub use check::{Violation, advise, check};
+pub use check::{Violation, advise, check, check_layout};
 pub use conservation::{
     Conservation, DeviceConservation, PipelineConservation, StageConservation, TiedPartner, conservation,
 };

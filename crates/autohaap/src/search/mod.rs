@@ -1,125 +1,34 @@
 //! (model, cluster, training, budget) to the best plan, its bound and what it was compared with.
+//!
+//! The search works on counts per device class, never on device ids. In the order of the flow:
+//!
+//! * [`space`]: which stage options exist (class, tp, cp, replicas, ep) and which micro-batch sizes;
+//! * [`table`]: time and memory of any atom range under an option, from prefix sums (the *stage table*);
+//! * [`template`]: one pipeline shape: times, least recompute that fits, micro-batches it finishes within a time;
+//! * [`pricing`]: for a time limit and prices per class, the templates that finish most per priced device;
+//! * [`master`]: the LP over templates (its dual gives the prices) and the integer packing;
+//! * [`placement`]: counts to device ids; [`assemble`]: a packing to pipelines and their exact price;
+//! * [`polish`]: local moves on finalists with the exact price as judge;
+//! * [`baselines`]: uniform plans and hand splits, always computed beside the answer;
+//! * [`bound`]: proven lower bounds; [`lattice`]: exhaustive search for small clusters; [`brute`]: the oracle;
+//! * [`solve`]: one search over given counts; [`driver`]: the whole answer.
 
-use std::time::Duration;
+mod api;
+mod assemble;
+mod baselines;
+mod bound;
+mod brute;
+mod driver;
+mod infeasible;
+mod lattice;
+mod master;
+mod placement;
+mod polish;
+mod pricing;
+mod solve;
+mod space;
+mod table;
+mod template;
 
-use crate::cluster::Cluster;
-use crate::error::Problems;
-use crate::model::Model;
-use crate::plan::{Plan, Training};
-use crate::units::Seconds;
-
-/// How the search runs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SearchOptions {
-    /// Method.
-    pub method: Method,
-    /// Stop when (step - bound) / step is at most this.
-    pub gap: Option<f64>,
-    /// How many alternatives (losers) to report.
-    pub top: usize,
-    /// Seed of tie-breaking moves.
-    pub seed: u64,
-    /// ZeRO levels to try.
-    pub zero: Vec<u8>,
-    /// Largest micro-batch size to try, sequences.
-    pub max_micro_batch: u32,
-}
-
-impl Default for SearchOptions {
-    fn default() -> Self {
-        Self {
-            method: Method::Auto,
-            gap: None,
-            top: 3,
-            seed: 0,
-            zero: vec![1],
-            max_micro_batch: 16,
-        }
-    }
-}
-
-/// Search method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    /// By cluster size.
-    Auto,
-    /// Enumerate everything (tiny inputs).
-    Brute,
-}
-
-/// The only place where clock and interrupt enter the search.
-pub trait Budget: Sync {
-    /// Whether to stop now and answer with the best so far.
-    fn stop(&self) -> Option<StopReason>;
-    /// Time since the search began (for records only, never for decisions).
-    fn elapsed(&self) -> Duration;
-    /// Progress for people.
-    fn progress(&self, _event: &Progress) {}
-}
-
-/// A progress report.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Progress {
-    /// Phase of the search.
-    pub phase: &'static str,
-    /// Best step time so far.
-    pub best: Option<Seconds>,
-    /// Best bound so far.
-    pub bound: Option<Seconds>,
-    /// Plans and templates priced.
-    pub scored: u64,
-}
-
-/// Why a search ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StopReason {
-    /// The search space is exhausted or the work budget spent.
-    Finished,
-    /// The gap asked for is reached.
-    Gap,
-    /// The user's time limit.
-    TimeLimit,
-    /// Ctrl-C.
-    Interrupted,
-}
-
-/// The negative answer.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Infeasible {
-    /// True when no plan of the space can exist; false when only the limit was hit.
-    pub proven: bool,
-    /// Why, for example `training states need 1.1 TiB, the cluster holds 0.6 TiB`.
-    pub reasons: Vec<String>,
-    /// Smallest changes that would make a plan possible, for example `--global-batch 8`.
-    pub relaxations: Vec<String>,
-    /// Why the search ended.
-    pub stop: Option<StopReason>,
-}
-
-/// Outcome of a search.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    /// The best plan, with prediction, search record and alternatives filled in.
-    Found(Box<Plan>),
-    /// No plan.
-    Infeasible(Infeasible),
-}
-
-/// Finds the fastest plan.
-///
-/// # Errors
-/// Problems of the inputs taken together (for example a global batch of zero).
-pub fn search(
-    _model: &Model,
-    _cluster: &Cluster,
-    _training: &Training,
-    _options: &SearchOptions,
-    _budget: &dyn Budget,
-) -> Result<Outcome, Problems> {
-    Ok(Outcome::Infeasible(Infeasible {
-        proven: false,
-        reasons: vec!["not searched".into()],
-        relaxations: Vec::new(),
-        stop: None,
-    }))
-}
+pub use api::*;
+pub use driver::search;

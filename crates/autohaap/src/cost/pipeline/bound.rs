@@ -174,6 +174,22 @@ impl Suffix {
         next
     }
 
+    /// A suffix at least as good as either in every time: stands for both in a bound under [`Depth::UpTo`].
+    #[must_use]
+    pub fn least(&self, other: &Self) -> Self {
+        Self {
+            span: self.span.min(other.span),
+            step: self.step.min(other.step),
+            round_trip: self.round_trip.min(other.round_trip),
+            first_trip: self.first_trip.min(other.first_trip),
+            last_trip: self.last_trip.min(other.last_trip),
+            steady_trip: self.steady_trip.min(other.steady_trip),
+            period: self.period.min(other.period),
+            depth: self.depth.min(other.depth),
+            ..Self::EMPTY
+        }
+    }
+
     /// Adds an end at the new first stage and drops the ends it beats.
     fn keep(&mut self, new: End) {
         let value = |end: &End, period: f64| end.segment + period * f64::from(end.depth);

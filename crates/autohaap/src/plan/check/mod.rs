@@ -40,6 +40,17 @@ pub fn check(plan: &Plan) -> Vec<Violation> {
     for rule in RULES {
         rule(&facts, &mut found);
     }
+    support::digest(&facts, &mut found);
+    found.finish()
+}
+
+/// The rules that concern pipelines and devices only: for many plans of one model and cluster, whose digests are known.
+pub fn check_layout(plan: &Plan) -> Vec<Violation> {
+    let facts = Facts::new(plan);
+    let mut found = Found::default();
+    for rule in RULES {
+        rule(&facts, &mut found);
+    }
     found.finish()
 }
 
@@ -95,7 +106,6 @@ const RULES: &[Rule] = &[
     prediction::prediction_coverage,
     prediction::prediction_figures,
     prediction::bound,
-    support::digest,
 ];
 
 /// Collects violations; a rule that fails everywhere is not repeated for ever.

@@ -1,0 +1,266 @@
+//! All flags in one place: help, completions and the man page come from here.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Plans the fastest asymmetric training of a large language model on a cluster of mixed accelerators.
+#[derive(Debug, Parser)]
+#[command(
+    name = "autohaap",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "Exit codes: 0 an answer, 1 a negative answer (nothing fits, check failed), 2 bad usage or input, \
+130 interrupted without any answer.\n\nExamples:\n  autohaap plan --model llama-3.1-8b --cluster \"1x8 A100-80G + 1x8 H800 @ ib:8x200Gb\"\n  \
+autohaap model config.json"
+)]
+pub(crate) struct Cli {
+    /// Answer as text for people or as JSON for scripts.
+    #[arg(long, global = true, value_enum, env = "AUTOHAAP_FORMAT", default_value_t = Format::Text)]
+    pub(crate) format: Format,
+    /// Colour of messages.
+    #[arg(long, global = true, value_enum, env = "AUTOHAAP_COLOR", default_value_t = Color::Auto)]
+    pub(crate) color: Color,
+    /// Say less on stderr.
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Say more on stderr; repeat for more.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// No progress on stderr.
+    #[arg(long, global = true, env = "AUTOHAAP_NO_PROGRESS")]
+    pub(crate) no_progress: bool,
+    /// Replace host names in everything that is printed or written.
+    #[arg(long, global = true)]
+    pub(crate) anonymize: bool,
+    /// Settings file instead of `autohaap.toml` of this folder or a parent.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Read no settings file.
+    #[arg(long, global = true)]
+    pub(crate) no_config: bool,
+    /// Print every setting with its origin.
+    #[arg(long, global = true)]
+    pub(crate) show_settings: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+impl Cli {
+    /// Whether the answer is JSON.
+    pub(crate) fn json(&self) -> bool {
+        self.format == Format::Json
+    }
+}
+
+/// Format of the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// For scripts.
+    Json,
+}
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On terminals.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Find the fastest plan for a model on a cluster.
+    Plan(PlanArgs),
+    /// Predict time and memory of a plan file.
+    Estimate(EstimateArgs),
+    /// Prove that a plan file is legal, or list every violation.
+    Check(CheckArgs),
+    /// Show a model: parameters, FLOPs and atoms.
+    Model(ModelArgs),
+    /// List the devices of the catalogue, or one with the source of each figure.
+    Devices(DevicesArgs),
+    /// Write a commented cluster file.
+    Init(InitArgs),
+    /// Print a JSON schema.
+    Schema(SchemaArgs),
+    /// Explain an error code.
+    Explain(ExplainArgs),
+    /// Print shell completions.
+    Completions(CompletionsArgs),
+    /// Print the man page.
+    Man,
+}
+
+/// Number format of training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PrecisionArg {
+    /// bfloat16 mixed precision.
+    Bf16,
+    /// float16 mixed precision.
+    Fp16,
+    /// 8-bit products, bf16 storage.
+    Fp8,
+    /// float32 throughout.
+    Fp32,
+}
+
+/// Search method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MethodArg {
+    /// Chosen by the cluster's size.
+    Auto,
+    /// Price every plan (tiny inputs).
+    Brute,
+}
+
+/// `autohaap plan`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  autohaap plan --model llama-3.1-8b --cluster \"1x8 A100-80G + 1x8 H800 @ ib:8x200Gb\"\n  \
+autohaap plan --model config.json --cluster cluster.toml --seq 4096 --global-batch 256 -o plan.json"
+)]
+pub(crate) struct PlanArgs {
+    /// Model: a config.json, a folder with one, another model file, a preset, or `-`.
+    #[arg(short, long, value_name = "PATH|PRESET")]
+    pub(crate) model: String,
+    /// Cluster: a cluster.toml, a shorthand such as "2x8 A100-80G + 4x8 V100-32G @ ib:100Gb", or `-`.
+    #[arg(short, long, value_name = "FILE|SHORTHAND")]
+    pub(crate) cluster: String,
+    /// Tokens per sequence [default: 4096 or the model's maximum, if less].
+    #[arg(long, value_name = "N")]
+    pub(crate) seq: Option<u64>,
+    /// Sequences per optimizer step [default: the power of two nearest 4 Mi tokens].
+    #[arg(long, value_name = "N")]
+    pub(crate) global_batch: Option<u64>,
+    /// Number format [default: bf16 where every device has it, else fp16, else fp32].
+    #[arg(long, value_enum, value_name = "P")]
+    pub(crate) precision: Option<PrecisionArg>,
+    /// ZeRO level [default: 1, and 2 and 3 are tried where the states do not fit].
+    #[arg(long, value_name = "Z", value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub(crate) zero: Option<u8>,
+    /// Restrict to what an engine can execute.
+    #[arg(long, value_name = "E")]
+    pub(crate) engine: Option<String>,
+    /// Restrict to a search space.
+    #[arg(long, value_name = "S", default_value = "full")]
+    pub(crate) space: String,
+    /// Cost model.
+    #[arg(long, value_name = "C", default_value = "autohaap")]
+    pub(crate) cost_model: String,
+    /// Search method.
+    #[arg(long, value_enum, default_value_t = MethodArg::Auto)]
+    pub(crate) method: MethodArg,
+    /// Stop when the answer is proven to be within this share of the optimum, for example `2%`.
+    #[arg(long, value_name = "GAP")]
+    pub(crate) gap: Option<String>,
+    /// Stop after this time with the best plan so far, for example `30s`.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) time_limit: Option<String>,
+    /// Plans that lost to report.
+    #[arg(long, value_name = "K", default_value_t = 3)]
+    pub(crate) top: usize,
+    /// Threads.
+    #[arg(long, value_name = "N", env = "AUTOHAAP_JOBS", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+    /// Seed of random choices (the search makes none today).
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Largest micro-batch in sequences.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) max_micro_batch: u32,
+    /// Leave out a device (`node:index`) or a node; repeat for more.
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) exclude: Vec<String>,
+    /// Also itemise the critical stage and the memory of the fullest device.
+    #[arg(long)]
+    pub(crate) explain: bool,
+    /// Write the plan file here.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// `autohaap estimate`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  autohaap estimate plan.json\n  autohaap estimate - --lines < plans.jsonl"
+)]
+pub(crate) struct EstimateArgs {
+    /// A plan file, or `-`.
+    pub(crate) plan: String,
+    /// JSON Lines: one plan per line in, one prediction per line out.
+    #[arg(long)]
+    pub(crate) lines: bool,
+}
+
+/// `autohaap check`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  autohaap check plan.json\n  autohaap check plan.json --format json")]
+pub(crate) struct CheckArgs {
+    /// A plan file, or `-`.
+    pub(crate) plan: String,
+    /// Also check the limits of an engine.
+    #[arg(long, value_name = "E")]
+    pub(crate) engine: Option<String>,
+}
+
+/// `autohaap model`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  autohaap model llama-3.1-8b\n  autohaap model path/to/config.json --format json"
+)]
+pub(crate) struct ModelArgs {
+    /// A config.json, a folder with one, another model file, a preset, or `-`; without it the presets are listed.
+    pub(crate) model: Option<String>,
+}
+
+/// `autohaap devices`.
+#[derive(Debug, Args)]
+pub(crate) struct DevicesArgs {
+    /// A device, by any of its names.
+    pub(crate) name: Option<String>,
+}
+
+/// `autohaap init`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  autohaap init\n  autohaap init mixed -o my-cluster.toml")]
+pub(crate) struct InitArgs {
+    /// Which template: basic, one-node or mixed.
+    #[arg(default_value = "basic")]
+    pub(crate) kind: String,
+    /// File to write; `-` prints it.
+    #[arg(short, long, default_value = "cluster.toml")]
+    pub(crate) output: String,
+    /// Overwrite an existing file.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// `autohaap schema`.
+#[derive(Debug, Args)]
+pub(crate) struct SchemaArgs {
+    /// Which schema: plan.
+    pub(crate) kind: String,
+}
+
+/// `autohaap explain`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// A code such as E302; without it all codes are listed.
+    pub(crate) code: Option<String>,
+}
+
+/// `autohaap completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}

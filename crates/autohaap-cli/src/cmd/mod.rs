@@ -1,0 +1,8 @@
+//! One file per verb.
+
+pub(crate) mod check;
+pub(crate) mod devices;
+pub(crate) mod estimate;
+pub(crate) mod model;
+pub(crate) mod plan;
+pub(crate) mod reference;

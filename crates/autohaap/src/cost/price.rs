@@ -1,1 +1,0 @@
-//! A placed plan to a prediction.

@@ -1,0 +1,285 @@
+//! What every answer is compared with: the best uniform plan and the hand splits people make.
+//!
+//! A uniform plan uses all devices with one (tp, pp, dp), layers as equal as the count allows and one recompute setting;
+//! its stages are blocks of devices in the order of the classes. A hand split keeps the blocks and gives each stage
+//! layers in proportion to the FLOPs or to the memory of its devices.
+
+use crate::cost::price::{Cache, price_step};
+use crate::plan::{Pipeline, Recompute, RecomputeRange, Replica, Schedule, ScheduleKind, Stage};
+
+use super::placement::DeviceAt;
+use super::space::Space;
+
+/// How layers are divided over the stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Split {
+    /// Equal counts, the remainder on the first stages.
+    Equal,
+    /// Proportional to the peak FLOPs of the stage's devices.
+    Flops,
+    /// Proportional to the memory of the stage's devices.
+    Memory,
+}
+
+/// A baseline plan with its exact price.
+#[derive(Debug, Clone)]
+pub(super) struct Baseline {
+    /// For example `tp8 pp2 dp2, micro-batch 1`.
+    pub(super) label: String,
+    /// Placed pipelines.
+    pub(super) pipelines: Vec<Pipeline>,
+    /// Exact step time, seconds.
+    pub(super) step: f64,
+}
+
+/// The best plan of one split; `None` with the reason if none fits or none is legal. Also the number of plans priced.
+pub(super) fn best(
+    space: &Space<'_>,
+    split: Split,
+    stop: &dyn Fn() -> bool,
+) -> (Option<Baseline>, String, u64) {
+    let setting = space.setting;
+    let batch = setting.training.global_batch;
+    let num_atoms = setting.model.atoms.len();
+    let mut cache = Cache::default();
+    let mut scored = 0;
+    let mut legal = 0;
+    let mut best: Option<Baseline> = None;
+    for order in orders(space) {
+        let devices: Vec<(usize, DeviceAt)> = order
+            .iter()
+            .flat_map(|&c| {
+                space.classes[c]
+                    .nodes
+                    .iter()
+                    .flat_map(move |&(node, first, count)| {
+                        (first..first + count).map(move |i| (c, (node, i)))
+                    })
+            })
+            .collect();
+        let total = devices.len();
+        for &tp in &space.tps {
+            if !total.is_multiple_of(tp as usize) || !groups_stay_in_nodes(&devices, tp as usize) {
+                continue;
+            }
+            for pp in (1..=num_atoms.min(total / tp as usize))
+                .filter(|pp| (total / tp as usize).is_multiple_of(*pp))
+            {
+                let dp = total / tp as usize / pp;
+                let per_stage = total / pp;
+                let blocks: Vec<&[(usize, DeviceAt)]> = devices.chunks(per_stage).collect();
+                let Some(cuts) = cuts(space, &blocks, split) else {
+                    continue;
+                };
+                for &rows in &space.micro_batches {
+                    let micro_batch = u64::from(rows) * dp as u64;
+                    if !batch.is_multiple_of(micro_batch) {
+                        continue;
+                    }
+                    let micro_batches = (batch / micro_batch) as u32;
+                    for ep in expert_degrees(space, per_stage as u32) {
+                        for mode in [Recompute::None, Recompute::Selective, Recompute::Full] {
+                            if stop() {
+                                return (best, "interrupted".into(), scored);
+                            }
+                            legal += 1;
+                            let pipelines = vec![pipeline(
+                                space,
+                                &blocks,
+                                &cuts,
+                                tp,
+                                dp,
+                                rows,
+                                micro_batches,
+                                ep,
+                                mode,
+                            )];
+                            scored += 1;
+                            let Ok((step, fits)) = price_step(setting, &pipelines, &mut cache) else {
+                                continue;
+                            };
+                            if fits {
+                                if best.as_ref().is_none_or(|b| step.0 < b.step) {
+                                    let expert = if ep > 1 { format!(" ep{ep}") } else { String::new() };
+                                    let again = match mode {
+                                        Recompute::None => "",
+                                        Recompute::Selective => ", selective recompute",
+                                        Recompute::Full => ", full recompute",
+                                    };
+                                    best = Some(Baseline {
+                                        label: format!(
+                                            "tp{tp} pp{pp} dp{dp}{expert}, micro-batch {rows}{again}"
+                                        ),
+                                        pipelines,
+                                        step: step.0,
+                                    });
+                                }
+                                break; // more recompute is only slower
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let reason = if best.is_some() {
+        String::new()
+    } else if legal == 0 {
+        "no (tp, pp, dp) divides the devices, the heads and the batch".into()
+    } else {
+        format!("none of {legal} combinations fits the memory of every device")
+    };
+    (best, reason, scored)
+}
+
+/// Class orders to try: as listed, by speed and by memory, fastest or largest first and last.
+fn orders(space: &Space<'_>) -> Vec<Vec<usize>> {
+    let listed: Vec<usize> = (0..space.classes.len()).collect();
+    let mut by_speed = listed.clone();
+    by_speed.sort_by(|&a, &b| peak(space, b).total_cmp(&peak(space, a)).then(a.cmp(&b)));
+    let mut by_memory = listed.clone();
+    by_memory.sort_by(|&a, &b| {
+        space.classes[b]
+            .memory_limit
+            .0
+            .total_cmp(&space.classes[a].memory_limit.0)
+            .then(a.cmp(&b))
+    });
+    let reversed = by_speed.iter().rev().copied().collect();
+    let mut orders = vec![listed, by_speed, by_memory, reversed];
+    let mut kept: Vec<Vec<usize>> = Vec::new();
+    for order in orders.drain(..) {
+        if !kept.contains(&order) {
+            kept.push(order);
+        }
+    }
+    kept
+}
+
+/// Peak of a device of the class at the training precision, FLOP/s.
+pub(super) fn peak(space: &Space<'_>, class: usize) -> f64 {
+    let c = &space.classes[class];
+    space
+        .setting
+        .cluster
+        .device_types
+        .get(&c.device_type)
+        .and_then(|d| d.peak(space.setting.training.precision))
+        .map_or(0.0, |p| p.value.0)
+        * c.speed_factor
+}
+
+fn groups_stay_in_nodes(devices: &[(usize, DeviceAt)], tp: usize) -> bool {
+    devices
+        .chunks(tp)
+        .all(|g| g.iter().all(|d| d.0 == g[0].0 && d.1.0 == g[0].1.0))
+}
+
+fn expert_degrees(space: &Space<'_>, devices: u32) -> Vec<u32> {
+    if space.experts.is_empty() {
+        return vec![1];
+    }
+    (1..=devices)
+        .filter(|&ep| {
+            devices.is_multiple_of(ep) && space.experts.iter().all(|e| e.is_multiple_of(u64::from(ep)))
+        })
+        .collect()
+}
+
+/// Cut positions of the atoms over the blocks; `None` if a stage would be empty.
+fn cuts(space: &Space<'_>, blocks: &[&[(usize, DeviceAt)]], split: Split) -> Option<Vec<usize>> {
+    let atoms = &space.setting.model.atoms;
+    let num_layers = atoms.len().checked_sub(2)?;
+    let weight = |block: &[(usize, DeviceAt)]| -> f64 {
+        match split {
+            Split::Equal => 1.0,
+            Split::Flops => block.iter().map(|d| peak(space, d.0)).sum(),
+            Split::Memory => block.iter().map(|d| space.classes[d.0].memory_limit.0).sum(),
+        }
+    };
+    let weights: Vec<f64> = blocks.iter().map(|b| weight(b)).collect();
+    let sum: f64 = weights.iter().sum();
+    // Largest remainders; every stage gets at least one layer.
+    let exact: Vec<f64> = weights.iter().map(|w| w / sum * num_layers as f64).collect();
+    let mut layers: Vec<usize> = exact.iter().map(|x| (*x as usize).max(1)).collect();
+    let mut given: usize = layers.iter().sum();
+    while given < num_layers {
+        let at = (0..layers.len()).max_by(|&a, &b| {
+            (exact[a] - layers[a] as f64)
+                .total_cmp(&(exact[b] - layers[b] as f64))
+                .then(b.cmp(&a))
+        })?;
+        layers[at] += 1;
+        given += 1;
+    }
+    while given > num_layers {
+        let at = (0..layers.len()).filter(|&i| layers[i] > 1).max_by(|&a, &b| {
+            (layers[a] as f64 - exact[a])
+                .total_cmp(&(layers[b] as f64 - exact[b]))
+                .then(a.cmp(&b))
+        })?;
+        layers[at] -= 1;
+        given -= 1;
+    }
+    // The embedding goes with the first stage, the head with the last.
+    let mut cuts = vec![0];
+    let mut at = 1;
+    for (i, n) in layers.iter().enumerate() {
+        at += n;
+        cuts.push(if i + 1 == layers.len() { atoms.len() } else { at });
+    }
+    Some(cuts)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the degrees of a uniform plan")]
+fn pipeline(
+    space: &Space<'_>,
+    blocks: &[&[(usize, DeviceAt)]],
+    cuts: &[usize],
+    tp: u32,
+    dp: usize,
+    rows: u32,
+    micro_batches: u32,
+    ep: u32,
+    mode: Recompute,
+) -> Pipeline {
+    let cluster = space.setting.cluster;
+    let num_stages = blocks.len();
+    let stages = blocks
+        .iter()
+        .enumerate()
+        .map(|(s, block)| {
+            let atoms = [cuts[s], cuts[s + 1]];
+            Stage {
+                atoms,
+                in_flight: ((num_stages - s) as u32).min(micro_batches),
+                recompute: if mode == Recompute::None {
+                    Vec::new()
+                } else {
+                    vec![RecomputeRange { atoms, mode }]
+                },
+                ep,
+                etp: 1,
+                replicas: block
+                    .chunks(tp as usize)
+                    .map(|group| Replica {
+                        devices: group.iter().map(|d| cluster.device_name(d.1.0, d.1.1)).collect(),
+                        tp,
+                        cp: 1,
+                        rows,
+                    })
+                    .collect(),
+                on_stage: None,
+            }
+        })
+        .collect();
+    Pipeline {
+        micro_batch: rows * dp as u32,
+        micro_batches,
+        schedule: Schedule {
+            kind: ScheduleKind::OneF1b,
+            file: None,
+        },
+        stages,
+    }
+}

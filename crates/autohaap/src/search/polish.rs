@@ -1,0 +1,127 @@
+//! Local moves on a candidate with the exact price as judge: cuts, depths, in a fixed order until nothing improves.
+
+use crate::cost::pipeline::Scratch;
+use crate::cost::price::Cache;
+
+use super::assemble::{Candidate, Draft};
+use super::table::Table;
+use super::template::Template;
+
+/// Improves a candidate; at most `budget` exact prices. Returns it and the number of prices taken.
+pub(super) fn polish(
+    table: &Table<'_>,
+    mut best: Candidate,
+    budget: u64,
+    stop: &dyn Fn() -> bool,
+    cache: &mut Cache,
+    scratch: &mut Scratch,
+) -> (Candidate, u64) {
+    let mut scored = 0;
+    let mut improved = true;
+    while improved && scored < budget && !stop() {
+        improved = false;
+        'moves: for lane in 0..best.draft.lanes.len() {
+            for template in neighbours(&best.draft.lanes[lane].template) {
+                if scored >= budget || stop() {
+                    break 'moves;
+                }
+                let mut lanes = best.draft.lanes.clone();
+                lanes[lane].template = template;
+                let draft = Draft::new(lanes, best.draft.origin);
+                // The estimate costs a fraction of the exact price and discards most moves.
+                let Some((estimate, _)) = draft.allocate(table, scratch) else {
+                    continue;
+                };
+                if estimate > best.step * 1.02 {
+                    continue;
+                }
+                scored += 1;
+                if let Some(candidate) = draft.realise(table, cache, scratch)
+                    && candidate.step < best.step * (1.0 - 1e-9)
+                {
+                    best = candidate;
+                    improved = true;
+                    break 'moves;
+                }
+            }
+        }
+    }
+    (best, scored)
+}
+
+/// Templates one move away: a cut shifted by one or two atoms, a depth changed by one (ramps kept executable).
+fn neighbours(template: &Template) -> Vec<Template> {
+    let mut made = Vec::new();
+    let num_stages = template.stages.len();
+    for s in 0..num_stages.saturating_sub(1) {
+        for shift in [1isize, -1, 2, -2] {
+            let mut next = template.clone();
+            let Some(cut) = next.stages[s].atoms.1.checked_add_signed(shift) else {
+                continue;
+            };
+            if cut <= next.stages[s].atoms.0 || cut >= next.stages[s + 1].atoms.1 {
+                continue;
+            }
+            next.stages[s].atoms.1 = cut;
+            next.stages[s + 1].atoms.0 = cut;
+            made.push(next);
+        }
+    }
+    // A layer carried past several stages: from each stage to each other one.
+    for from in 0..num_stages {
+        for to in 0..num_stages {
+            if from.abs_diff(to) < 2 || num_stages > 12 {
+                continue;
+            }
+            let mut next = template.clone();
+            let (low, high) = (from.min(to), from.max(to));
+            let mut legal = true;
+            for s in low..high {
+                let shift: isize = if from < to { -1 } else { 1 };
+                match next.stages[s].atoms.1.checked_add_signed(shift) {
+                    Some(cut) => {
+                        next.stages[s].atoms.1 = cut;
+                        next.stages[s + 1].atoms.0 = cut;
+                    }
+                    None => legal = false,
+                }
+            }
+            if legal && next.stages.iter().all(|s| s.atoms.0 < s.atoms.1) {
+                made.push(next);
+            }
+        }
+    }
+    for s in 0..num_stages {
+        for up in [true, false] {
+            let mut next = template.clone();
+            let depth = next.stages[s].depth;
+            if up {
+                next.stages[s].depth = depth + 1;
+                for upstream in next.stages[..s].iter_mut() {
+                    upstream.depth = upstream.depth.max(depth + 1);
+                }
+            } else if depth > 1 {
+                next.stages[s].depth = depth - 1;
+                for downstream in &mut next.stages[s + 1..] {
+                    downstream.depth = downstream.depth.min(depth - 1);
+                }
+            } else {
+                continue;
+            }
+            made.push(next);
+        }
+    }
+    // The whole ramp one deeper or shallower.
+    for up in [true, false] {
+        let mut next = template.clone();
+        for stage in &mut next.stages {
+            stage.depth = if up {
+                stage.depth + 1
+            } else {
+                (stage.depth - 1).max(1)
+            };
+        }
+        made.push(next);
+    }
+    made
+}

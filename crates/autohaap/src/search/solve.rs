@@ -1,0 +1,325 @@
+//! One search over given device counts: column generation inside a bisection on the step time, then exact prices.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cost::pipeline::Scratch;
+use crate::cost::price::Cache;
+
+use super::api::{Budget, Progress};
+use super::assemble::{Candidate, Draft, Lane};
+use super::master::{self, Column};
+use super::polish::polish;
+use super::pricing::{self, Round};
+use super::table::Table;
+use super::template::{Template, TemplateKey, Timed};
+use crate::units::Seconds;
+
+/// How much work a search may do, in counts: never in seconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Effort {
+    /// Pricing rounds in all.
+    pub(super) rounds: u32,
+    /// Labels kept per position in pricing.
+    pub(super) beam: usize,
+    /// Nodes of one integer packing.
+    pub(super) pack_nodes: usize,
+    /// Exact prices in polishing one candidate.
+    pub(super) polish: u64,
+    /// Candidates polished.
+    pub(super) finalists: usize,
+}
+
+/// What a search has found so far, for one ZeRO level.
+pub(super) struct Solver<'t, 'a> {
+    table: &'t Table<'a>,
+    counts: Vec<u32>,
+    effort: Effort,
+    budget: &'t dyn Budget,
+    cache: Cache,
+    scratch: Scratch,
+    pool: Vec<Template>,
+    known: BTreeSet<TemplateKey>,
+    /// Candidates by key, priced exactly.
+    pub(super) candidates: Vec<Candidate>,
+    seen: BTreeSet<Vec<(TemplateKey, u32)>>,
+    /// Templates and plans priced.
+    pub(super) scored: u64,
+    aim: Option<f64>,
+}
+
+impl<'t, 'a> Solver<'t, 'a> {
+    /// A search over `counts` devices per class.
+    pub(super) fn new(
+        table: &'t Table<'a>,
+        counts: Vec<u32>,
+        effort: Effort,
+        budget: &'t dyn Budget,
+    ) -> Self {
+        Self {
+            table,
+            counts,
+            effort,
+            budget,
+            cache: Cache::default(),
+            scratch: Scratch::default(),
+            pool: Vec::new(),
+            known: BTreeSet::new(),
+            candidates: Vec::new(),
+            seen: BTreeSet::new(),
+            scored: 0,
+            aim: None,
+        }
+    }
+
+    /// A step time known from elsewhere, seconds: the search starts below it.
+    pub(super) fn aim(&mut self, step: f64) {
+        self.aim = Some(step);
+    }
+
+    fn stopped(&self) -> bool {
+        self.budget.stop().is_some()
+    }
+
+    fn best_step(&self) -> Option<f64> {
+        self.candidates.iter().map(|c| c.step).min_by(f64::total_cmp)
+    }
+
+    /// Prices a draft exactly and keeps it.
+    pub(super) fn offer(&mut self, draft: &Draft) -> Option<f64> {
+        if !self.seen.insert(draft.key()) {
+            return None;
+        }
+        self.scored += 1;
+        let candidate = draft.realise(self.table, &mut self.cache, &mut self.scratch)?;
+        let step = candidate.step;
+        if self.best_step().is_none_or(|best| step < best) {
+            self.budget.progress(&Progress {
+                phase: "columns",
+                best: Some(Seconds(step)),
+                bound: None,
+                scored: self.scored,
+            });
+        }
+        for lane in &candidate.draft.lanes {
+            self.add(lane.template.clone());
+        }
+        self.candidates.push(candidate);
+        Some(step)
+    }
+
+    /// Keeps an exactly priced candidate made elsewhere.
+    pub(super) fn keep(&mut self, candidate: Candidate) {
+        if self.seen.insert(candidate.draft.key()) {
+            for lane in &candidate.draft.lanes {
+                self.add(lane.template.clone());
+            }
+            self.candidates.push(candidate);
+        }
+    }
+
+    fn add(&mut self, template: Template) -> bool {
+        let new = self.known.insert(template.key());
+        if new {
+            self.pool.push(template);
+        }
+        new
+    }
+
+    /// Columns of the pool at a step time, with `others` replicas elsewhere.
+    fn columns(&mut self, time: f64, others: u32) -> Vec<Column> {
+        let batch = self.table.space.setting.training.global_batch;
+        let mut columns = Vec::new();
+        for (i, template) in self.pool.iter().enumerate() {
+            let counts = template.counts(self.counts.len());
+            if counts
+                .iter()
+                .zip(&self.counts)
+                .any(|(n, available)| n > available)
+            {
+                continue;
+            }
+            let most = (batch / u64::from(template.micro_batch)) as u32;
+            let Some(timed) = Timed::new(template, self.table, others) else {
+                continue;
+            };
+            let capacity = timed.capacity(time, most, &mut self.scratch);
+            self.scored += 1;
+            if capacity > 0 {
+                let value = f64::from(capacity) * f64::from(template.micro_batch);
+                columns.push(Column {
+                    template: i,
+                    value,
+                    counts,
+                });
+            }
+        }
+        columns
+    }
+
+    /// Runs column generation from the candidates offered so far.
+    pub(super) fn run(&mut self, floor: f64) {
+        let batch = self.table.space.setting.training.global_batch as f64;
+        let mut rounds = self.effort.rounds;
+        let mut others = self.typical_others();
+        // Without any plan yet, look for one at growing times.
+        let mut high = self.best_step().or(self.aim).unwrap_or(floor * 2.0);
+        let mut tries = 0;
+        while self.candidates.is_empty() && rounds > 0 && tries < 10 && !self.stopped() {
+            others = if tries % 2 == 0 { others } else { 0 };
+            self.probe(high, others, batch, &mut rounds);
+            high = self.best_step().unwrap_or(high * 2.5);
+            tries += 1;
+        }
+        let Some(mut best) = self.best_step() else { return };
+        let mut low = floor.min(best);
+        while rounds > 0 && low < best * 0.995 && !self.stopped() {
+            others = self.typical_others();
+            let middle = if low < best * 0.6 {
+                best * 0.8
+            } else {
+                f64::midpoint(low, best)
+            };
+            let feasible = self.probe(middle, others, batch, &mut rounds);
+            let now = self.best_step().unwrap_or(best);
+            if !feasible || now > middle * 1.05 {
+                low = middle;
+            }
+            best = now.min(best);
+        }
+        self.finish();
+    }
+
+    /// Replicas that the other pipelines of the best candidate hold.
+    fn typical_others(&self) -> u32 {
+        self.candidates
+            .iter()
+            .min_by(|a, b| a.step.total_cmp(&b.step))
+            .map_or(0, |c| c.pipelines.len().saturating_sub(1) as u32)
+    }
+
+    /// Asks whether `time` can be met: generates columns until the LP meets the batch or nothing better is priced, then
+    /// packs and prices what it finds. Returns whether the LP met the batch.
+    fn probe(&mut self, time: f64, others: u32, batch: f64, rounds: &mut u32) -> bool {
+        let mut feasible = false;
+        let mut columns = self.columns(time, others);
+        for _ in 0..6 {
+            if self.stopped() {
+                break;
+            }
+            let (prices, value) = match master::prices(&columns, &self.counts) {
+                Some(found) if !columns.is_empty() => found,
+                _ => (vec![1.0; self.counts.len()], 0.0),
+            };
+            if value >= batch * 1.0 {
+                feasible = true;
+                break;
+            }
+            if *rounds == 0 {
+                break;
+            }
+            *rounds -= 1;
+            let before = self.pool.len();
+            let found = pricing::price(
+                self.table,
+                Round {
+                    time,
+                    prices: &prices,
+                    counts: &self.counts,
+                    others,
+                    beam: self.effort.beam,
+                },
+            );
+            for template in found {
+                self.add(template);
+            }
+            if self.pool.len() == before {
+                break;
+            }
+            columns = self.columns(time, others);
+        }
+        self.pack(&columns, time, batch);
+        feasible
+    }
+
+    /// Integer packings of the columns at this and slightly larger targets, priced exactly.
+    fn pack(&mut self, columns: &[Column], time: f64, batch: f64) {
+        let Some((prices, value)) = master::prices(columns, &self.counts) else {
+            return;
+        };
+        if columns.is_empty() {
+            return;
+        }
+        // At most what the LP gives; below that, a plan with a longer step than asked for.
+        for share in [1.0, 0.97, 0.93, 0.88, 0.8, 0.65] {
+            let target = (batch.min(value) * share).floor().max(1.0);
+            let packed = master::pack(columns, &self.counts, &prices, target, self.effort.pack_nodes);
+            if let Some(packed) = packed {
+                let lanes = packed.iter().map(|&(column, copies)| Lane {
+                    template: self.pool[columns[column].template].clone(),
+                    copies,
+                });
+                let draft = Draft::new(lanes, "columns");
+                if self.offer(&draft).is_some_and(|step| step <= time * 1.02) {
+                    break;
+                }
+                if share < 0.9 {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Polishes the best distinct candidates.
+    fn finish(&mut self) {
+        self.candidates
+            .sort_by(|a, b| a.step.total_cmp(&b.step).then(a.draft.key().cmp(&b.draft.key())));
+        let finalists: Vec<Candidate> = self
+            .candidates
+            .iter()
+            .take(self.effort.finalists)
+            .cloned()
+            .collect();
+        for finalist in finalists {
+            if self.stopped() {
+                break;
+            }
+            let budget = self.budget;
+            let (polished, scored) = polish(
+                self.table,
+                finalist,
+                self.effort.polish,
+                &|| budget.stop().is_some(),
+                &mut self.cache,
+                &mut self.scratch,
+            );
+            self.scored += scored;
+            if self.seen.insert(polished.draft.key()) {
+                self.candidates.push(polished);
+            }
+        }
+        self.candidates
+            .sort_by(|a, b| a.step.total_cmp(&b.step).then(a.draft.key().cmp(&b.draft.key())));
+    }
+
+    /// The best candidates with different shapes, best first.
+    pub(super) fn ranked(&self) -> Vec<&Candidate> {
+        let mut by_step: Vec<&Candidate> = self.candidates.iter().collect();
+        by_step.sort_by(|a, b| a.step.total_cmp(&b.step).then(a.draft.key().cmp(&b.draft.key())));
+        let mut shapes: BTreeMap<Vec<(u32, Vec<super::space::StageOption>, u32)>, ()> = BTreeMap::new();
+        by_step
+            .into_iter()
+            .filter(|c| {
+                let shape = c
+                    .draft
+                    .lanes
+                    .iter()
+                    .map(|l| {
+                        let options = l.template.stages.iter().map(|s| s.row.option).collect();
+                        (l.template.micro_batch, options, l.copies)
+                    })
+                    .collect();
+                shapes.insert(shape, ()).is_none()
+            })
+            .collect()
+    }
+}

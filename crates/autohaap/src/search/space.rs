@@ -1,0 +1,152 @@
+//! The space: stage options per device class and micro-batch sizes.
+
+use crate::cluster::DeviceClass;
+use crate::cost::atom::Setting;
+
+/// How a stage may be laid over devices of one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct StageOption {
+    /// Index into [`Space::classes`].
+    pub(super) class: usize,
+    /// Tensor parallelism of each replica.
+    pub(super) tp: u32,
+    /// Context parallelism of each replica.
+    pub(super) cp: u32,
+    /// Replicas that split a micro-batch by rows.
+    pub(super) replicas: u32,
+    /// Expert parallelism over the stage.
+    pub(super) ep: u32,
+}
+
+impl StageOption {
+    /// Devices of the stage.
+    pub(super) fn devices(&self) -> u32 {
+        self.tp * self.cp * self.replicas
+    }
+}
+
+/// What the search chooses from.
+pub(super) struct Space<'a> {
+    /// Model, cluster and training.
+    pub(super) setting: &'a Setting<'a>,
+    /// Device classes.
+    pub(super) classes: Vec<DeviceClass>,
+    /// For each atom the first atom that is identical.
+    pub(super) twin: Vec<usize>,
+    /// Legal TP degrees of the whole chain, ascending.
+    pub(super) tps: Vec<u32>,
+    /// Legal CP degrees, ascending.
+    pub(super) cps: Vec<u32>,
+    /// Routed experts: EP must divide each; empty = dense model.
+    pub(super) experts: Vec<u64>,
+    /// Micro-batch sizes, ascending.
+    pub(super) micro_batches: Vec<u32>,
+}
+
+impl<'a> Space<'a> {
+    /// The space of a setting; `max_micro_batch` limits the micro-batch size in sequences.
+    pub(super) fn new(setting: &'a Setting<'a>, max_micro_batch: u32) -> Self {
+        let classes = setting.cluster.classes();
+        let atoms = &setting.model.atoms;
+        let mut twin: Vec<usize> = Vec::with_capacity(atoms.len());
+        for (i, atom) in atoms.iter().enumerate() {
+            // Identical atoms mostly follow each other or repeat with a short period.
+            let found = (0..i)
+                .rev()
+                .take(64)
+                .find(|&j| atoms[j] == *atom)
+                .map(|j| twin[j]);
+            twin.push(found.unwrap_or(i));
+        }
+        let seq = setting.training.seq_len;
+        let largest_node = classes.iter().map(|c| c.devices_per_node).max().unwrap_or(1);
+        let tps = (1..=largest_node)
+            .filter(|&tp| tp_is_legal(setting, tp))
+            .collect();
+        let cps = [1u32, 2, 4, 8]
+            .into_iter()
+            .filter(|&cp| cp == 1 || (seq > 16_384 && seq.is_multiple_of(2 * u64::from(cp))))
+            .collect();
+        let experts: Vec<u64> = setting
+            .parts
+            .iter()
+            .map(|p| p.experts)
+            .filter(|&e| e > 0)
+            .collect::<std::collections::BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        let batch = setting.training.global_batch.min(u64::from(u32::MAX)) as u32;
+        let mut micro_batches = Vec::new();
+        let mut size = 1u32;
+        while size <= max_micro_batch.min(batch) {
+            micro_batches.push(size);
+            size *= 2;
+        }
+        Self {
+            setting,
+            classes,
+            twin,
+            tps,
+            cps,
+            experts,
+            micro_batches,
+        }
+    }
+
+    /// Devices per class.
+    pub(super) fn counts(&self) -> Vec<u32> {
+        self.classes.iter().map(|c| c.devices).collect()
+    }
+
+    /// Options of one class at micro-batch size `micro_batch` with at most `available` devices.
+    ///
+    /// Rows are equal over the replicas: the number of replicas divides the micro-batch.
+    pub(super) fn options(&self, class: usize, micro_batch: u32, available: u32) -> Vec<StageOption> {
+        let per_node = self.classes[class].devices_per_node;
+        let mut options = Vec::new();
+        for &tp in self.tps.iter().filter(|&&tp| tp <= per_node) {
+            for &cp in self.cps.iter().filter(|&&cp| tp * cp <= per_node.max(8)) {
+                for replicas in (1..=micro_batch).filter(|r| micro_batch.is_multiple_of(*r)) {
+                    let devices = tp * cp * replicas;
+                    if devices > available {
+                        continue;
+                    }
+                    for ep in self.expert_degrees(devices) {
+                        options.push(StageOption {
+                            class,
+                            tp,
+                            cp,
+                            replicas,
+                            ep,
+                        });
+                    }
+                }
+            }
+        }
+        options
+    }
+
+    /// Legal EP degrees of a stage with `devices` devices; 1 for dense models.
+    fn expert_degrees(&self, devices: u32) -> Vec<u32> {
+        (1..=devices)
+            .filter(|&ep| {
+                ep == 1
+                    || (!self.experts.is_empty()
+                        && devices.is_multiple_of(ep)
+                        && self.experts.iter().all(|e| e.is_multiple_of(u64::from(ep))))
+            })
+            .collect()
+    }
+}
+
+/// Whether `tp` divides what it must in every atom (heads, widths), the key/value heads fit and, under sequence
+/// parallelism, the sequence divides.
+pub(super) fn tp_is_legal(setting: &Setting<'_>, tp: u32) -> bool {
+    let t = u64::from(tp);
+    let sequence = !setting.training.sequence_parallel || setting.training.seq_len.is_multiple_of(t);
+    sequence
+        && setting.parts.iter().all(|p| {
+            p.tp_divides.iter().all(|(_, n)| n.is_multiple_of(t))
+                && (p.kv_heads == 0 || p.kv_heads.is_multiple_of(t) || t.is_multiple_of(p.kv_heads))
+        })
+}

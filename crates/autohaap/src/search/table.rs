@@ -1,0 +1,541 @@
+//! The stage table: time and memory of any atom range under a stage option, from prefix sums.
+//!
+//! Everything the search knows about costs passes through here, so that a stage costs the same in pricing, in
+//! enumeration and (up to the real placement) in the exact price of a plan.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::cluster::{Collective, Group};
+use crate::cost::atom::{AtomCost, ReplicaShape, atom_cost};
+use crate::cost::memory::{self, StageSums};
+use crate::plan::Recompute;
+use crate::units::Bytes;
+
+use super::space::{Space, StageOption};
+
+/// Costs of every atom range under one option and micro-batch size.
+pub(super) struct Row {
+    /// The option.
+    pub(super) option: StageOption,
+    /// Sequences of a micro-batch.
+    pub(super) micro_batch: u32,
+    /// Prefix sums of forward seconds.
+    forward: Vec<f64>,
+    /// Prefix sums of backward seconds without recompute.
+    backward: Vec<f64>,
+    /// Prefix sums of extra backward seconds under selective recompute.
+    selective: Vec<f64>,
+    /// Prefix sums of extra backward seconds under full recompute.
+    full: Vec<f64>,
+    /// Prefix sums of the memory items and reduction bytes.
+    sums: Vec<StageSums>,
+    /// Costs per atom.
+    costs: Vec<AtomCost>,
+    /// Memory that one device of the class may use.
+    limit: Bytes,
+    /// Range maxima of the transients, bytes.
+    working_set: RangeMax,
+    logits: RangeMax,
+    recomputed: RangeMax,
+    gathered: RangeMax,
+    /// Memory bandwidth of the class, bytes per second.
+    memory_bandwidth: f64,
+    /// Whether selective recompute saves anything.
+    selective_helps: bool,
+}
+
+/// How many data-parallel copies an optimizer state or gradient is divided over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Holders {
+    /// Replicas of all pipelines that hold the stage's atoms.
+    pub(super) replicas: u32,
+}
+
+/// Recompute of a stage: the first `full` atoms are computed again, the others selectively or not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(super) struct RecomputeChoice {
+    /// Leading atoms of the stage under full recompute.
+    pub(super) full: u32,
+    /// Whether the others recompute their attention core.
+    pub(super) selective: bool,
+}
+
+/// A stage that fits: its recompute and times.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Fit {
+    /// Least recompute that fits.
+    pub(super) recompute: RecomputeChoice,
+    /// Forward seconds of one micro-batch.
+    pub(super) forward: f64,
+    /// Backward seconds of one micro-batch, recompute included.
+    pub(super) backward: f64,
+}
+
+impl Row {
+    fn new(space: &Space<'_>, option: StageOption, micro_batch: u32) -> Self {
+        let setting = space.setting;
+        let shape = representative(space, option, micro_batch);
+        let class = &space.classes[option.class];
+        let num_atoms = setting.model.atoms.len();
+        let mut costs: Vec<AtomCost> = Vec::with_capacity(num_atoms);
+        for atom in 0..num_atoms {
+            let twin = space.twin[atom];
+            costs.push(if twin < atom {
+                costs[twin]
+            } else {
+                atom_cost(setting, atom, &shape)
+            });
+        }
+        let prefix = |value: &dyn Fn(&AtomCost) -> f64| {
+            let mut sum = 0.0;
+            let mut sums = vec![0.0];
+            for cost in &costs {
+                sum += value(cost);
+                sums.push(sum);
+            }
+            sums
+        };
+        let mut sums = vec![StageSums::default()];
+        for cost in &costs {
+            sums.push(sums[sums.len() - 1].plus(cost));
+        }
+        let selective = prefix(&|c| c.recompute_selective.total().0);
+        let selective_helps = costs.iter().any(|c| c.saved_selective.0 < c.saved_none.0);
+        Self {
+            option,
+            micro_batch,
+            forward: prefix(&|c| c.forward.total().0),
+            backward: prefix(&|c| c.input_grad.total().0 + c.weight_grad.total().0),
+            selective,
+            full: prefix(&|c| c.recompute_full.total().0),
+            sums,
+            working_set: RangeMax::new(&costs, |c| c.working_set.0),
+            logits: RangeMax::new(&costs, |c| c.logits.0),
+            recomputed: RangeMax::new(&costs, |c| c.saved_none.0 - c.saved_full.0),
+            gathered: RangeMax::new(&costs, |c| 2.0 * c.gathered.0),
+            costs,
+            limit: class.memory_limit,
+            memory_bandwidth: setting
+                .cluster
+                .device_types
+                .get(&class.device_type)
+                .map_or(1e12, |d| d.memory_bandwidth.value.0),
+            selective_helps,
+        }
+    }
+
+    /// Rows of one replica.
+    pub(super) fn rows(&self) -> u32 {
+        self.micro_batch / self.option.replicas
+    }
+
+    /// Forward and backward seconds of atoms `a..b` without recompute.
+    pub(super) fn times(&self, a: usize, b: usize) -> (f64, f64) {
+        (
+            self.forward[b] - self.forward[a],
+            self.backward[b] - self.backward[a],
+        )
+    }
+
+    /// Forward plus backward seconds of atoms `a..b` without recompute.
+    pub(super) fn compute(&self, a: usize, b: usize) -> f64 {
+        let (f, w) = self.times(a, b);
+        f + w
+    }
+
+    fn with(&self, a: usize, b: usize, recompute: RecomputeChoice) -> Fit {
+        let (forward, mut backward) = self.times(a, b);
+        let cut = a + recompute.full as usize;
+        backward += self.full[cut] - self.full[a];
+        if recompute.selective {
+            backward += self.selective[b] - self.selective[cut];
+        }
+        Fit {
+            recompute,
+            forward,
+            backward,
+        }
+    }
+
+    /// Peak memory of a device that holds atoms `a..b` with `in_flight` micro-batches.
+    pub(super) fn memory(
+        &self,
+        space: &Space<'_>,
+        (a, b): (usize, usize),
+        in_flight: u32,
+        recompute: RecomputeChoice,
+        holders: Holders,
+    ) -> f64 {
+        let cut = a + recompute.full as usize;
+        let sums = self.sums[b].since(&self.sums[a]);
+        let head = self.sums[cut].saved_full - self.sums[a].saved_full;
+        let (x, y) = (&self.sums[cut], &self.sums[b]);
+        let rest = if recompute.selective {
+            y.saved_selective - x.saved_selective
+        } else {
+            y.saved_none - x.saved_none
+        };
+        let peaks = memory::StagePeaks {
+            working_set: Bytes(self.working_set.max(a, b)),
+            logits: Bytes(self.logits.max(a, b)),
+            recomputed: Bytes(self.recomputed.max(a, cut)),
+            gathered: Bytes(self.gathered.max(a, b)),
+        };
+        memory::total(
+            space.setting,
+            &sums,
+            head + rest,
+            &peaks,
+            &self.costs[a..b],
+            in_flight,
+            self.copies(holders),
+            self.boundary(space, a, b),
+            self.limit,
+        )
+        .0
+    }
+
+    fn copies(&self, holders: Holders) -> memory::Copies {
+        memory::Copies {
+            dense: holders.replicas,
+            expert: self.expert_holders(holders),
+        }
+    }
+
+    fn boundary(&self, space: &Space<'_>, a: usize, b: usize) -> memory::Boundary {
+        memory::Boundary {
+            first: a == 0,
+            last: b == space.setting.model.atoms.len(),
+            tp: self.option.tp,
+            cp: self.option.cp,
+            rows: self.rows(),
+        }
+    }
+
+    /// Data-parallel copies of an expert tensor when a stage's tensors have `holders` replicas in all.
+    pub(super) fn expert_holders(&self, holders: Holders) -> u32 {
+        (holders.replicas * self.option.tp * self.option.cp / self.option.ep).max(1)
+    }
+
+    /// The least recompute with which `in_flight` micro-batches fit, `None` if none does.
+    pub(super) fn fit(
+        &self,
+        space: &Space<'_>,
+        range: (usize, usize),
+        in_flight: u32,
+        holders: Holders,
+    ) -> Option<Fit> {
+        let fits = |choice| self.memory(space, range, in_flight, choice, holders) <= self.limit.0;
+        let none = RecomputeChoice::default();
+        if fits(none) {
+            return Some(self.with(range.0, range.1, none));
+        }
+        let length = (range.1 - range.0) as u32;
+        let mut best: Option<Fit> = None;
+        for selective in [true, false] {
+            if selective && !self.selective_helps {
+                continue;
+            }
+            let least = (0..=length).collect::<Vec<_>>();
+            // Memory falls with every further recomputed atom except at the first, which adds its own working set.
+            let fitting = |full: u32| fits(RecomputeChoice { full, selective });
+            let full = if selective && fitting(0) {
+                Some(0)
+            } else {
+                let at = least[1..].partition_point(|&full| !fitting(full));
+                least[1..].get(at).copied()
+            };
+            if let Some(full) = full {
+                let fit = self.with(range.0, range.1, RecomputeChoice { full, selective });
+                if best.is_none_or(|kept| fit.backward < kept.backward) {
+                    best = Some(fit);
+                }
+            }
+        }
+        best
+    }
+
+    /// The deepest in-flight limit up to `deepest` with which some recompute fits; 0 if none does.
+    pub(super) fn deepest(
+        &self,
+        space: &Space<'_>,
+        range: (usize, usize),
+        deepest: u32,
+        holders: Holders,
+        recompute: bool,
+    ) -> u32 {
+        let length = (range.1 - range.0) as u32;
+        let fits = |w: u32| {
+            if recompute {
+                self.memory(
+                    space,
+                    range,
+                    w,
+                    RecomputeChoice {
+                        full: length,
+                        selective: false,
+                    },
+                    holders,
+                ) <= self.limit.0
+                    || self.memory(space, range, w, RecomputeChoice::default(), holders) <= self.limit.0
+            } else {
+                self.memory(space, range, w, RecomputeChoice::default(), holders) <= self.limit.0
+            }
+        };
+        if !fits(1) {
+            return 0;
+        }
+        let (mut low, mut high) = (1, deepest.max(1));
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if fits(middle) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low
+    }
+
+    /// Bytes of gradients of atoms `a..b` that a device reduces: (dense, expert).
+    pub(super) fn sync_bytes(&self, a: usize, b: usize) -> (f64, f64) {
+        let (x, y) = (&self.sums[a], &self.sums[b]);
+        (y.sync_dense.0 - x.sync_dense.0, y.sync_expert.0 - x.sync_expert.0)
+    }
+
+    /// Seconds of the optimizer step of atoms `a..b`.
+    pub(super) fn optimizer(&self, space: &Space<'_>, a: usize, b: usize, holders: Holders) -> f64 {
+        let (x, y) = (&self.sums[a], &self.sums[b]);
+        memory::optimizer_seconds(
+            space.setting,
+            Bytes(y.optimizer_dense.0 - x.optimizer_dense.0),
+            Bytes(y.optimizer_expert.0 - x.optimizer_expert.0),
+            self.copies(holders),
+            self.memory_bandwidth,
+        )
+        .0
+    }
+
+    /// The recompute modes of atoms `a..b` under a choice.
+    pub(super) fn modes(length: usize, choice: RecomputeChoice) -> Vec<Recompute> {
+        (0..length)
+            .map(|i| match (i < choice.full as usize, choice.selective) {
+                (true, _) => Recompute::Full,
+                (false, true) => Recompute::Selective,
+                (false, false) => Recompute::None,
+            })
+            .collect()
+    }
+}
+
+/// Maxima over ranges in constant time: level k holds maxima of 2^k neighbours.
+struct RangeMax {
+    levels: Vec<Vec<f64>>,
+}
+
+impl RangeMax {
+    fn new(costs: &[AtomCost], value: impl Fn(&AtomCost) -> f64) -> Self {
+        let mut levels = vec![costs.iter().map(value).collect::<Vec<f64>>()];
+        let mut width = 1;
+        while 2 * width <= costs.len() {
+            let below = &levels[levels.len() - 1];
+            levels.push(
+                (0..=costs.len() - 2 * width)
+                    .map(|i| below[i].max(below[i + width]))
+                    .collect(),
+            );
+            width *= 2;
+        }
+        Self { levels }
+    }
+
+    /// The maximum over `a..b`, 0 for an empty range.
+    fn max(&self, a: usize, b: usize) -> f64 {
+        if a >= b {
+            return 0.0;
+        }
+        let level = (b - a).ilog2() as usize;
+        self.levels[level][a].max(self.levels[level][b - (1 << level)])
+    }
+}
+
+/// A replica of the option as it stands on the first nodes of its class.
+fn representative(space: &Space<'_>, option: StageOption, micro_batch: u32) -> ReplicaShape {
+    let class = &space.classes[option.class];
+    let group = |ranks: u32, per_node: u32, stride: u32| {
+        let per_node = per_node.max(1);
+        let mut members = Vec::new();
+        let mut left = ranks;
+        for &(node, _, _) in &class.nodes {
+            if left == 0 {
+                break;
+            }
+            let here = left.min(per_node);
+            members.push((node, class.device_type.clone(), here));
+            left -= here;
+        }
+        Group {
+            members,
+            concurrent: stride.max(1),
+        }
+    };
+    let per_node = class.devices_per_node;
+    let replica = option.tp * option.cp;
+    ReplicaShape {
+        device_type: class.device_type.clone(),
+        speed_factor: class.speed_factor,
+        tp: option.tp,
+        cp: option.cp,
+        rows: micro_batch / option.replicas,
+        ep: option.ep,
+        etp: 1,
+        stage_replicas: option.replicas,
+        tp_group: group(option.tp, option.tp, 1),
+        cp_group: group(option.cp, (per_node / option.tp).max(1), option.tp),
+        ep_group: group(
+            option.ep,
+            per_node,
+            (option.devices().min(per_node) / option.ep).max(1),
+        ),
+        stage_group: group(
+            option.replicas,
+            (per_node / replica).max(1),
+            replica.min(per_node),
+        ),
+    }
+}
+
+/// All rows that a search has asked for, and the links between options.
+pub(super) struct Table<'a> {
+    /// The space.
+    pub(super) space: &'a Space<'a>,
+    rows: BTreeMap<(u32, StageOption), Arc<Row>>,
+    by_size: FxHashMap<u32, Vec<Arc<Row>>>,
+}
+
+impl<'a> Table<'a> {
+    /// Builds the rows of every option with at most `counts` devices per class.
+    pub(super) fn new(space: &'a Space<'a>) -> Self {
+        use rayon::prelude::*;
+        let mut wanted = Vec::new();
+        for &micro_batch in &space.micro_batches {
+            for class in 0..space.classes.len() {
+                for option in space.options(class, micro_batch, space.classes[class].devices) {
+                    wanted.push((micro_batch, option));
+                }
+            }
+        }
+        let built: Vec<Arc<Row>> = wanted
+            .par_iter()
+            .map(|&(b, option)| Arc::new(Row::new(space, option, b)))
+            .collect();
+        let mut rows = BTreeMap::new();
+        let mut by_size: FxHashMap<u32, Vec<Arc<Row>>> = FxHashMap::default();
+        for row in built {
+            rows.insert((row.micro_batch, row.option), row.clone());
+            by_size.entry(row.micro_batch).or_default().push(row);
+        }
+        Self { space, rows, by_size }
+    }
+
+    /// Rows of a micro-batch size, in canonical order.
+    pub(super) fn of_size(&self, micro_batch: u32) -> &[Arc<Row>] {
+        self.by_size.get(&micro_batch).map_or(&[], Vec::as_slice)
+    }
+
+    /// The row of an option.
+    pub(super) fn row(&self, micro_batch: u32, option: StageOption) -> Option<&Arc<Row>> {
+        self.rows.get(&(micro_batch, option))
+    }
+
+    /// Seconds of one boundary transfer from a stage under `from` to one under `to`: the best that the classes allow
+    /// (`optimistic`) or what neighbours on different nodes see. `None` where no path exists.
+    pub(super) fn link(&self, from: &Row, to: &Row, optimistic: bool) -> Option<f64> {
+        let space = self.space;
+        let (a, b) = (&space.classes[from.option.class], &space.classes[to.option.class]);
+        let setting = space.setting;
+        let total = memory::boundary_bytes(setting, from.micro_batch).0;
+        let ranks = from.option.devices().min(to.option.devices()).max(1);
+        let node_a = a.nodes.first()?.0;
+        let shared = b
+            .nodes
+            .iter()
+            .find(|n| a.nodes.iter().any(|m| m.0 == n.0))
+            .map(|n| n.0);
+        let room = from.option.devices() + to.option.devices();
+        let together = if a.id == b.id {
+            room <= a.devices_per_node
+        } else {
+            shared.is_some()
+        };
+        let inside = if together {
+            Some(shared.unwrap_or(node_a))
+        } else {
+            None
+        };
+        let (at_a, at_b) = match inside {
+            Some(node) => (node, node),
+            None => (
+                node_a,
+                b.nodes
+                    .iter()
+                    .map(|n| n.0)
+                    .find(|&n| n != node_a)
+                    .unwrap_or(node_a),
+            ),
+        };
+        let nodes = ranks
+            .div_ceil(a.devices_per_node.min(b.devices_per_node).max(1))
+            .max(1);
+        let concurrent = if optimistic { 1 } else { ranks.div_ceil(nodes) };
+        setting
+            .cluster
+            .transfer_time(
+                (at_a, &a.device_type),
+                (at_b, &b.device_type),
+                Bytes(total / f64::from(ranks)),
+                concurrent,
+            )
+            .map(|s| s.0)
+    }
+
+    /// Estimated seconds of the gradient reduction of atoms `a..b` over `holders` replicas, one per node of the class
+    /// as far as nodes last.
+    pub(super) fn sync(&self, row: &Row, a: usize, b: usize, holders: Holders) -> f64 {
+        let (dense, expert) = row.sync_bytes(a, b);
+        self.reduction(row, dense, holders.replicas)
+            + self.reduction(row, expert, row.expert_holders(holders))
+    }
+
+    fn reduction(&self, row: &Row, bytes: f64, ranks: u32) -> f64 {
+        if ranks < 2 || bytes <= 0.0 {
+            return 0.0;
+        }
+        let class = &self.space.classes[row.option.class];
+        let nodes = class.nodes.len() as u32;
+        let (each, extra) = (ranks / nodes, ranks % nodes);
+        let members: Vec<(usize, String, u32)> = class
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(i, n)| {
+                (
+                    n.0,
+                    class.device_type.clone(),
+                    each + u32::from((i as u32) < extra),
+                )
+            })
+            .filter(|m| m.2 > 0)
+            .collect();
+        let concurrent = (class.devices_per_node / members[0].2.max(1)).max(1);
+        let group = Group { members, concurrent };
+        self.space
+            .setting
+            .cluster
+            .collective_time(Collective::AllReduce, &group, Bytes(bytes))
+            .map_or(f64::INFINITY, |s| s.0)
+    }
+}
