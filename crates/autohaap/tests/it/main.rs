@@ -7,3 +7,8 @@ mod cluster_hostile;
 mod cluster_network;
 mod model;
 mod pipeline;
+mod plan;
+mod plan_cases;
+mod plan_hostile;
+mod plan_io;
+mod plan_rules;
