@@ -41,7 +41,6 @@ struct Degrees {
     order: usize,
     tp: u32,
     pp: usize,
-    rows: u32,
 }
 
 /// The best plan of one split below `limit` seconds; else the reason. Also the number of plans priced.
@@ -51,7 +50,6 @@ pub(super) fn best(
     limit: f64,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> (Option<Baseline>, String, u64) {
-    let batch = space.setting.training.global_batch;
     let num_atoms = space.setting.model.atoms.len();
     let lines: Vec<Vec<(usize, DeviceAt)>> = orders(space)
         .iter()
@@ -78,15 +76,7 @@ pub(super) fn best(
             }
             let groups = total / tp as usize;
             for pp in (1..=num_atoms.min(groups)).filter(|pp| groups.is_multiple_of(*pp)) {
-                for &rows in space
-                    .micro_batches
-                    .iter()
-                    .filter(|rows| **rows <= space.max_rows())
-                {
-                    if batch.is_multiple_of(u64::from(rows) * (groups / pp) as u64) {
-                        tasks.push(Degrees { order, tp, pp, rows });
-                    }
-                }
+                tasks.push(Degrees { order, tp, pp });
             }
         }
     }
@@ -141,7 +131,7 @@ pub(super) fn best(
     (best, reason, scored)
 }
 
-/// Prices the plans of one set of degrees: every legal EP, the least recompute that fits.
+/// Prices the plans of one set of degrees: every legal EP and row count, the least recompute that fits.
 fn one(
     space: &Space<'_>,
     split: Split,
@@ -151,51 +141,63 @@ fn one(
     best: &mut Option<Baseline>,
     cache: &mut Cache,
 ) -> u64 {
-    let Degrees { tp, pp, rows, .. } = degrees;
+    let Degrees { tp, pp, .. } = degrees;
     let total = devices.len();
     let dp = total / tp as usize / pp;
     let blocks: Vec<&[(usize, DeviceAt)]> = devices.chunks(total / pp).collect();
     let Some(cuts) = cuts(space, &blocks, split) else {
         return 0;
     };
-    let micro_batches = (space.setting.training.global_batch / (u64::from(rows) * dp as u64)) as u32;
     let mut scored = 0;
     for ep in expert_degrees(space, (total / pp) as u32) {
         if least_state(space, total, tp, pp, ep) > most_memory(space) {
             continue;
         }
-        for mode in [Recompute::None, Recompute::Selective, Recompute::Full] {
-            scored += 1;
-            let below = best.as_ref().map_or(limit, |b| b.step);
-            let pipelines = vec![pipeline(
-                space,
-                &blocks,
-                &cuts,
-                tp,
-                dp,
-                rows,
-                micro_batches,
-                ep,
-                mode,
-            )];
-            let step = match price_below(space.setting, &pipelines, cache, below) {
-                Ok(Below::Step(step)) => step,
-                Ok(Below::Over) => continue,
-                // More recompute is only slower.
-                Ok(Below::Slow) | Err(_) => break,
-            };
-            let expert = if ep > 1 { format!(" ep{ep}") } else { String::new() };
-            let again = match mode {
-                Recompute::None => "",
-                Recompute::Selective => ", selective recompute",
-                Recompute::Full => ", full recompute",
-            };
-            *best = Some(Baseline {
-                label: format!("tp{tp} pp{pp} dp{dp}{expert}, micro-batch {rows}{again}"),
-                pipelines,
-                step: step.0,
-            });
-            break;
+        'rows: for &rows in space
+            .micro_batches
+            .iter()
+            .filter(|rows| **rows <= space.max_rows())
+        {
+            let per_round = u64::from(rows) * dp as u64;
+            if !space.setting.training.global_batch.is_multiple_of(per_round) {
+                continue;
+            }
+            let micro_batches = (space.setting.training.global_batch / per_round) as u32;
+            for mode in [Recompute::None, Recompute::Selective, Recompute::Full] {
+                scored += 1;
+                let below = best.as_ref().map_or(limit, |b| b.step);
+                let pipelines = vec![pipeline(
+                    space,
+                    &blocks,
+                    &cuts,
+                    tp,
+                    dp,
+                    rows,
+                    micro_batches,
+                    ep,
+                    mode,
+                )];
+                let step = match price_below(space.setting, &pipelines, cache, below) {
+                    Ok(Below::Step(step)) => step,
+                    // More rows only take more memory.
+                    Ok(Below::Over) if mode == Recompute::Full => break 'rows,
+                    Ok(Below::Over) => continue,
+                    // More recompute is only slower.
+                    Ok(Below::Slow) | Err(_) => break,
+                };
+                let expert = if ep > 1 { format!(" ep{ep}") } else { String::new() };
+                let again = match mode {
+                    Recompute::None => "",
+                    Recompute::Selective => ", selective recompute",
+                    Recompute::Full => ", full recompute",
+                };
+                *best = Some(Baseline {
+                    label: format!("tp{tp} pp{pp} dp{dp}{expert}, micro-batch {rows}{again}"),
+                    pipelines,
+                    step: step.0,
+                });
+                break;
+            }
         }
     }
     scored

@@ -129,6 +129,10 @@ pub fn search(
         let mut kept: Option<(Baseline, u8)> = None;
         let mut why = String::new();
         for (space, &zero) in spaces.iter().zip(&levels) {
+            // Level 2 lies between 1 and 3 in memory and costs as much traffic as 3 does for gradients.
+            if zero == 2 && levels.len() > 1 {
+                continue;
+            }
             let limit = kept.as_ref().map_or(f64::INFINITY, |k| k.0.step);
             let (found, reason, scored) = baselines::best(space, split, limit, &stop);
             priced += scored;
