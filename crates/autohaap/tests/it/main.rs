@@ -5,5 +5,7 @@ mod cluster_devices;
 mod cluster_file;
 mod cluster_hostile;
 mod cluster_network;
+mod cost_oracles;
+mod cost_support;
 mod model;
 mod pipeline;
