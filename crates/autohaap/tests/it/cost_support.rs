@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use autohaap::cluster::{Cluster, Group, Precision, parse_cluster};
+use autohaap::cluster::{Cluster, Group, Precision, Provenance, Sourced, parse_cluster};
 use autohaap::cost::atom::{ReplicaShape, Setting};
 use autohaap::cost::price::{Cache, price};
 use autohaap::model::{Model, parse};
@@ -10,6 +10,7 @@ use autohaap::plan::{
     EngineSemantics, Optimizer, Overlap, Pipeline, PointToPointMode, Prediction, Replica, Schedule,
     ScheduleKind, Stage, Training,
 };
+use autohaap::units::{ByteRate, FlopRate, Seconds};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde_json::Value;
@@ -202,4 +203,30 @@ impl Source {
     pub(crate) fn count(&mut self, low: u32, high: u32) -> u32 {
         low + (self.0.next_u64() % u64::from(high - low + 1)) as u32
     }
+}
+
+/// A cluster of round figures: 100 TFLOP/s and 1 TB/s reached in full, 100 GB/s inside a node, `cards` of 10 GB/s between
+/// nodes, no latency.
+pub(crate) fn round(text: &str, cards: u32) -> Cluster {
+    let mut cluster = cluster(text);
+    for device in cluster.device_types.values_mut() {
+        device.measured_peak = Some(Sourced::new(FlopRate(100e12), Provenance::User));
+        device.memory_bandwidth.value = ByteRate(1e12);
+        for share in device.efficiency.values_mut() {
+            share.value = 1.0;
+        }
+        let link = &mut device.intra;
+        link.bandwidth.value = ByteRate(100e9);
+        link.pair_bandwidth.value = ByteRate(100e9);
+        link.latency.value = Seconds(0.0);
+        link.efficiency.value = 1.0;
+        link.table.clear();
+    }
+    for node in &mut cluster.nodes {
+        node.nic_count.value = cards;
+        node.nic.bandwidth.value = ByteRate(10e9);
+        node.nic.efficiency.value = 1.0;
+        node.nic.latency.value = Seconds(0.0);
+    }
+    cluster
 }
