@@ -12,3 +12,8 @@ mod cost_price;
 mod cost_support;
 mod model;
 mod pipeline;
+mod plan;
+mod plan_cases;
+mod plan_hostile;
+mod plan_io;
+mod plan_rules;

@@ -17,12 +17,12 @@ pub(super) fn transfer(
     setting: &Setting<'_>,
     pipeline: &Pipeline,
     s: usize,
-    from: &[Vec<Place>],
-    to: &[Vec<Place>],
+    from: &[Vec<Place<'_>>],
+    to: &[Vec<Place<'_>>],
 ) -> Option<f64> {
     let (upstream, downstream) = (&pipeline.stages[s], &pipeline.stages[s + 1]);
     let row_bytes = boundary_bytes(setting, 1).0;
-    let mut flows: Vec<(&Place, &Place, f64)> = Vec::new();
+    let mut flows: Vec<(&Place<'_>, &Place<'_>, f64)> = Vec::new();
     let mut sent = 0u32;
     for (i, sender) in upstream.replicas.iter().enumerate() {
         let own = (sent, sent + sender.rows);
@@ -45,7 +45,7 @@ pub(super) fn transfer(
         }
     }
     // Pools that transfers share: the network cards of a node they leave or enter, the links inside a node.
-    let pools = |a: &Place, b: &Place| -> [Option<(usize, Pool)>; 2] {
+    let pools = |a: &Place<'_>, b: &Place<'_>| -> [Option<(usize, Pool)>; 2] {
         if a.node == b.node {
             [Some((a.node, Pool::Inside)), None]
         } else {
@@ -62,7 +62,7 @@ pub(super) fn transfer(
     let mut of_pool: BTreeMap<(usize, Pool), f64> = BTreeMap::new();
     for (a, b, bytes) in flows {
         let time = |sharing: u32| {
-            let ends = ((a.node, a.device_type.as_str()), (b.node, b.device_type.as_str()));
+            let ends = ((a.node, a.device_type), (b.node, b.device_type));
             setting
                 .cluster
                 .transfer_time(ends.0, ends.1, Bytes(bytes), sharing)
