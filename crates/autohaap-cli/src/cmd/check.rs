@@ -20,7 +20,10 @@ pub(crate) fn run(cli: &Cli, args: &CheckArgs) -> Result<ExitStatus, Failure> {
         .hint("this version checks no engine limits; leave the flag out")
         .into());
     }
-    let plan = input::plan(&args.plan)?;
+    let mut plan = input::plan(&args.plan)?;
+    if cli.anonymize {
+        plan = plan.anonymized();
+    }
     let mut violations = check(&plan);
     violations.extend(predicted(&plan, violations.is_empty()));
     if cli.json() {

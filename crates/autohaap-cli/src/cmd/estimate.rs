@@ -21,7 +21,7 @@ pub(crate) fn run(cli: &Cli, args: &EstimateArgs) -> Result<ExitStatus, Failure>
     }
     let mut plan = input::plan(&args.plan)?;
     if cli.anonymize {
-        plan.cluster.cluster = plan.cluster.cluster.anonymized();
+        plan = plan.anonymized();
     }
     let violations = check(&plan);
     let setting = Setting::new(&plan.model.model, &plan.cluster.cluster, &plan.training);

@@ -67,7 +67,9 @@ pub(crate) fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitStatus, Failure> {
         Outcome::Found(plan) => {
             if let Some(path) = &args.output {
                 output::write_file(path, &plan.to_json())?;
-                ui::say(&format!("wrote {}", path.display()));
+                if !cli.quiet {
+                    ui::say(&format!("wrote {}", path.display()));
+                }
             }
             if cli.json() {
                 output::print(&plan.to_json())?;

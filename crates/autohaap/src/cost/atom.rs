@@ -185,10 +185,10 @@ pub fn atom_cost(setting: &Setting<'_>, atom: usize, shape: &ReplicaShape) -> At
             .map_or(device.flash_attention, |k| *k == AttentionKernel::Flash),
     };
     let mut cost = AtomCost::default();
-    unit.times(&mut cost);
+    let used = unit.times(&mut cost);
     unit.statics(&mut cost);
     unit.activations(&mut cost);
-    unit.zero(&mut cost);
+    unit.zero(&mut cost, used);
     cost
 }
 
@@ -309,7 +309,8 @@ impl Unit<'_> {
             .map_or(f64::INFINITY, |s| s.0)
     }
 
-    fn times(&self, cost: &mut AtomCost) {
+    /// Times of all phases; returns the compute of the forward and backward pass that already hides communication.
+    fn times(&self, cost: &mut AtomCost) -> (f64, f64) {
         let mut sum = [0.0; 4];
         for operator in &self.parts.operators {
             let (forward, input, weight, core) = self.operator(operator);
@@ -317,13 +318,6 @@ impl Unit<'_> {
         }
         let hidden = self.setting.model.hidden as f64;
         let overlap = self.setting.training.engine_semantics.overlap.tp;
-        let hide = |communication: f64, window: f64| {
-            if overlap {
-                (communication - window).max(0.0)
-            } else {
-                communication
-            }
-        };
 
         // Tensor parallelism: one all-reduce, or all-gather and reduce-scatter, of the residual per sublayer and pass.
         let tp = if self.shape.tp > 1 {
@@ -355,18 +349,30 @@ impl Unit<'_> {
         } else {
             0.0
         };
-        let phase = |compute: f64, share: f64| PhaseTime {
-            compute: Seconds(compute),
-            tp: Seconds(hide(tp * share.min(1.0), compute)),
-            cp: Seconds(hide(cp * share, compute)),
-            ep: Seconds(ep * share.min(1.0)),
-            zero: Seconds::ZERO,
+        // Time under one pass's compute hides communication once, not once per kind.
+        let phase = |compute: f64, share: f64| {
+            let mut window = if overlap { compute } else { 0.0 };
+            let mut exposed = |communication: f64| {
+                let hidden = communication.min(window);
+                window -= hidden;
+                Seconds(communication - hidden)
+            };
+            let time = PhaseTime {
+                compute: Seconds(compute),
+                tp: exposed(tp * share.min(1.0)),
+                cp: exposed(cp * share),
+                ep: Seconds(ep * share.min(1.0)),
+                zero: Seconds::ZERO,
+            };
+            (time, if overlap { compute - window } else { 0.0 })
         };
-        cost.forward = phase(sum[0], 1.0);
-        cost.input_grad = phase(sum[1], 2.0);
+        let (forward, forward_used) = phase(sum[0], 1.0);
+        let (input_grad, backward_used) = phase(sum[1], 2.0);
+        (cost.forward, cost.input_grad) = (forward, input_grad);
         cost.weight_grad.compute = Seconds(sum[2]);
         cost.recompute_selective.compute = Seconds(sum[3]);
         cost.recompute_full = cost.forward;
+        (forward_used, backward_used)
     }
 
     fn statics(&self, cost: &mut AtomCost) {
@@ -487,17 +493,14 @@ impl Unit<'_> {
     }
 
     /// ZeRO-3 gathers the weights in each pass and reduce-scatters gradients per micro-batch; ZeRO-2 only the latter.
-    fn zero(&self, cost: &mut AtomCost) {
+    fn zero(&self, cost: &mut AtomCost, (forward_used, backward_used): (f64, f64)) {
         let training = self.setting.training;
         if training.zero < 2 || self.shape.stage_replicas < 2 {
             return;
         }
-        let (weight, gradient, state) = bytes_per_parameter(training);
-        let dense = if state > 0.0 {
-            cost.optimizer_dense.0 / state
-        } else {
-            cost.gradients.0 / gradient
-        };
+        let (weight, gradient, _) = bytes_per_parameter(training);
+        // Parameters of the dense tensors: the only figure that is neither divided by the shards nor absent without state.
+        let dense = cost.sync_dense.0 / f64::midpoint(gradient, weight);
         let gather = if training.zero >= 3 {
             self.collective(Collective::AllGather, &self.shape.stage_group, dense * weight)
         } else {
@@ -509,17 +512,17 @@ impl Unit<'_> {
             dense * gradient,
         );
         let overlap = training.engine_semantics.overlap.dp;
-        let exposed = |communication: f64, window: Seconds| {
+        let exposed = |communication: f64, window: f64| {
             Seconds(if overlap {
-                (communication - window.0).max(0.0)
+                (communication - window).max(0.0)
             } else {
                 communication
             })
         };
-        cost.forward.zero = exposed(gather, cost.forward.compute);
+        cost.forward.zero = exposed(gather, cost.forward.compute.0 - forward_used);
         cost.input_grad.zero = exposed(
             gather + scatter,
-            cost.input_grad.compute + cost.weight_grad.compute,
+            (cost.input_grad.compute + cost.weight_grad.compute).0 - backward_used,
         );
     }
 }

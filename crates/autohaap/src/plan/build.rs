@@ -1,5 +1,6 @@
 //! Making a plan from its parts: records, figures, digests.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::Value;
@@ -36,6 +37,45 @@ impl Plan {
             search: None,
             alternatives: None,
         };
+        plan.id = plan.new_id();
+        plan
+    }
+
+    /// The same plan with neutral names of nodes, tiers and the cluster, for reports that are shown in public. Addresses on
+    /// nodes that the cluster does not have become `unknown:<index>`.
+    #[must_use]
+    pub fn anonymized(&self) -> Self {
+        let old = &self.cluster.cluster;
+        let bare = old.anonymized();
+        let names: BTreeMap<&str, &str> = old
+            .nodes
+            .iter()
+            .zip(&bare.nodes)
+            .map(|(a, b)| (a.name.as_str(), b.name.as_str()))
+            .collect();
+        let rename = |address: &mut String| {
+            let (node, index) = address.rsplit_once(':').unwrap_or((address, "0"));
+            *address = format!("{}:{index}", names.get(node).unwrap_or(&"unknown"));
+        };
+        let mut plan = self.clone();
+        let replicas = plan.pipelines.iter_mut().flat_map(|p| &mut p.stages);
+        for replica in replicas.flat_map(|s| &mut s.replicas) {
+            replica.devices.iter_mut().for_each(rename);
+        }
+        for idle in &mut plan.idle {
+            idle.devices.iter_mut().for_each(rename);
+        }
+        for device in plan.prediction.iter_mut().flat_map(|p| &mut p.devices) {
+            rename(&mut device.device);
+        }
+        if !old.name.is_empty() {
+            plan.name = plan.name.replace(&old.name, &bare.name);
+        }
+        // A digest that was wrong stays wrong.
+        if self.cluster.digest == old.digest() {
+            plan.cluster.digest = bare.digest();
+        }
+        plan.cluster.cluster = bare;
         plan.id = plan.new_id();
         plan
     }

@@ -1,7 +1,8 @@
 //! Transfers at a stage boundary: rows and tensor slices are re-divided between real devices.
 //!
 //! Every replica owns an interval of rows; each overlap of an upstream and a downstream interval is sent in slices, one
-//! per rank of the smaller side. A device's transfers add up, and so does the traffic of a node's network cards.
+//! per rank of the smaller side. A device's transfers add up, and so does the traffic of a node's network cards: the slowest of
+//! these sums is the time.
 
 use std::collections::BTreeMap;
 
@@ -43,43 +44,56 @@ pub(super) fn transfer(
             }
         }
     }
-    // Transfers that leave or enter a node share its network cards.
-    let mut leaving: BTreeMap<usize, u32> = BTreeMap::new();
-    let mut entering: BTreeMap<usize, u32> = BTreeMap::new();
-    for (a, b, _) in flows.iter().filter(|(a, b, _)| a.node != b.node) {
-        *leaving.entry(a.node).or_default() += 1;
-        *entering.entry(b.node).or_default() += 1;
-    }
-    let inside: u32 = flows.iter().filter(|(a, b, _)| a.node == b.node).count() as u32;
-    // One device's own transfers follow each other; the network share above already counts those of one node.
-    let mut of_sender: BTreeMap<(usize, u32), u32> = BTreeMap::new();
-    for (a, _, _) in &flows {
-        *of_sender.entry((a.node, a.index)).or_default() += 1;
-    }
-    let mut per_device: BTreeMap<(usize, u32, bool), f64> = BTreeMap::new();
-    for (a, b, bytes) in flows {
-        let concurrent = if a.node == b.node {
-            inside
+    // Pools that transfers share: the network cards of a node they leave or enter, the links inside a node.
+    let pools = |a: &Place<'_>, b: &Place<'_>| -> [Option<(usize, Pool)>; 2] {
+        if a.node == b.node {
+            [Some((a.node, Pool::Inside)), None]
         } else {
-            leaving
-                .get(&a.node)
-                .copied()
-                .unwrap_or(1)
-                .max(entering.get(&b.node).copied().unwrap_or(1))
-        };
-        let of_sender = of_sender.get(&(a.node, a.index)).copied().unwrap_or(1).max(1);
-        let shared = (concurrent / of_sender).max(1);
-        let time = setting
-            .cluster
-            .transfer_time(
-                (a.node, a.device_type),
-                (b.node, b.device_type),
-                Bytes(bytes),
-                shared,
-            )?
-            .0;
-        *per_device.entry((a.node, a.index, true)).or_default() += time;
-        *per_device.entry((b.node, b.index, false)).or_default() += time;
+            [Some((a.node, Pool::Leaving)), Some((b.node, Pool::Entering))]
+        }
+    };
+    let mut sharing: BTreeMap<(usize, Pool), u32> = BTreeMap::new();
+    for (a, b, _) in &flows {
+        for pool in pools(a, b).into_iter().flatten() {
+            *sharing.entry(pool).or_default() += 1;
+        }
     }
-    Some(per_device.values().copied().fold(0.0, f64::max))
+    let mut of_device: BTreeMap<(usize, u32, bool), f64> = BTreeMap::new();
+    let mut of_pool: BTreeMap<(usize, Pool), f64> = BTreeMap::new();
+    for (a, b, bytes) in flows {
+        let time = |sharing: u32| {
+            let ends = ((a.node, a.device_type), (b.node, b.device_type));
+            setting
+                .cluster
+                .transfer_time(ends.0, ends.1, Bytes(bytes), sharing)
+                .map(|t| t.0)
+        };
+        // A device's own transfers follow each other at its full rate.
+        let alone = time(1)?;
+        *of_device.entry((a.node, a.index, true)).or_default() += alone;
+        *of_device.entry((b.node, b.index, false)).or_default() += alone;
+        // With n transfers in a pool each takes 1/n of its time when all run at a share of 1/n.
+        for pool in pools(a, b).into_iter().flatten() {
+            let n = sharing[&pool];
+            let shared = if n > 1 { time(n)? } else { alone };
+            *of_pool.entry(pool).or_default() += shared / f64::from(n);
+        }
+    }
+    Some(
+        of_device
+            .into_values()
+            .chain(of_pool.into_values())
+            .fold(0.0, f64::max),
+    )
+}
+
+/// What transfers of one node share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Pool {
+    /// Network cards, outwards.
+    Leaving,
+    /// Network cards, inwards.
+    Entering,
+    /// Links between its devices.
+    Inside,
 }
