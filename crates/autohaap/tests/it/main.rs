@@ -1,5 +1,6 @@
 //! Promises that hold across modules, one file each.
 
+mod brute_equals_search;
 mod cluster;
 mod cluster_devices;
 mod cluster_file;
@@ -7,3 +8,4 @@ mod cluster_hostile;
 mod cluster_network;
 mod model;
 mod pipeline;
+mod search_generator;
