@@ -188,6 +188,9 @@ fn costs_more(
                 if m * compute > time {
                     break;
                 }
+                if !row.allows((start, end)) {
+                    continue;
+                }
                 // Optimistic: the least recompute at depth 1, the deepest limit with any recompute.
                 let deepest = row.deepest(space, (start, end), micro_batches.min(64), holders, true);
                 if deepest == 0 {

@@ -32,6 +32,8 @@ pub(super) struct Row {
     full: Vec<f64>,
     /// Prefix sums of the memory items and reduction bytes.
     sums: Vec<StageSums>,
+    /// Number of atoms with routed experts before each position.
+    routed: Vec<u32>,
     /// Costs per atom.
     costs: Vec<AtomCost>,
     /// Memory that one device of the class may use.
@@ -102,6 +104,10 @@ impl Row {
         for cost in &costs {
             sums.push(sums[sums.len() - 1].plus(cost));
         }
+        let mut routed = vec![0];
+        for parts in &setting.parts {
+            routed.push(routed[routed.len() - 1] + u32::from(parts.experts > 0));
+        }
         let selective = prefix(&|c| c.recompute_selective.total().0);
         let selective_helps = costs.iter().any(|c| c.saved_selective.0 < c.saved_none.0);
         Self {
@@ -112,6 +118,7 @@ impl Row {
             selective,
             full: prefix(&|c| c.recompute_full.total().0),
             sums,
+            routed,
             working_set: RangeMax::new(&costs, |c| c.working_set.0),
             logits: RangeMax::new(&costs, |c| c.logits.0),
             recomputed: RangeMax::new(&costs, |c| c.saved_none.0 - c.saved_full.0),
@@ -144,6 +151,11 @@ impl Row {
     pub(super) fn compute(&self, a: usize, b: usize) -> f64 {
         let (f, w) = self.times(a, b);
         f + w
+    }
+
+    /// Whether a stage of atoms `a..b` may take the option: expert parallelism needs experts.
+    pub(super) fn allows(&self, (a, b): (usize, usize)) -> bool {
+        self.option.ep == 1 || self.routed[b] > self.routed[a]
     }
 
     fn with(&self, a: usize, b: usize, recompute: RecomputeChoice) -> Fit {
@@ -220,7 +232,7 @@ impl Row {
         (holders.replicas * self.option.tp * self.option.cp / self.option.ep).max(1)
     }
 
-    /// The least recompute with which `in_flight` micro-batches fit, `None` if none does.
+    /// The least recompute with which `in_flight` micro-batches fit, `None` if none does or the range is not allowed.
     pub(super) fn fit(
         &self,
         space: &Space<'_>,
@@ -228,6 +240,9 @@ impl Row {
         in_flight: u32,
         holders: Holders,
     ) -> Option<Fit> {
+        if !self.allows(range) {
+            return None;
+        }
         let fits = |choice| self.memory(space, range, in_flight, choice, holders) <= self.limit.0;
         let none = RecomputeChoice::default();
         if fits(none) {
