@@ -7,6 +7,7 @@ use crate::cost::price::{Cache, price_step};
 use crate::plan::{Pipeline, Recompute, RecomputeRange, Replica, Schedule, ScheduleKind, Stage};
 
 use super::placement::place;
+use super::space::StageOption;
 use super::table::{Fit, Holders, Row, Table};
 use super::template::{Template, TemplateKey, Timed};
 
@@ -204,20 +205,18 @@ impl Draft {
             origin: self.origin,
         };
         let holders = live.holders(space.setting.model.atoms.len());
-        let mut shapes = Vec::new();
-        let mut lane_of = Vec::new();
-        for (lane, m) in self.lanes.iter().zip(counts) {
-            for &micro_batches in m.iter().filter(|m| **m > 0) {
-                shapes.push(
-                    lane.template
-                        .stages
-                        .iter()
-                        .map(|s| s.row.option)
-                        .collect::<Vec<_>>(),
-                );
-                lane_of.push((&lane.template, micro_batches));
-            }
-        }
+        // The order decides who stands where: one order for a plan, however it was put together.
+        let mut lane_of: Vec<(&Template, u32)> = self
+            .lanes
+            .iter()
+            .zip(counts)
+            .flat_map(|(lane, m)| m.iter().filter(|m| **m > 0).map(|m| (&lane.template, *m)))
+            .collect();
+        lane_of.sort_by_cached_key(|(template, m)| (template.key(), std::cmp::Reverse(*m)));
+        let shapes: Vec<Vec<StageOption>> = lane_of
+            .iter()
+            .map(|(template, _)| template.stages.iter().map(|s| s.row.option).collect())
+            .collect();
         let placement = place(&space.classes, &shapes)?;
         let cluster = space.setting.cluster;
         let mut pipelines = Vec::with_capacity(shapes.len());
