@@ -61,13 +61,19 @@ impl Draft {
         self.lanes.iter().map(|l| (l.template.key(), l.copies)).collect()
     }
 
-    /// Replicas that hold each atom, over all pipelines.
-    fn holders(&self, num_atoms: usize) -> Vec<u32> {
-        let mut holders = vec![0; num_atoms];
+    /// Replicas that hold each atom and copies of its experts, over all pipelines.
+    fn holders(&self, num_atoms: usize) -> Vec<Holders> {
+        let none = Holders {
+            replicas: 0,
+            experts: 0,
+        };
+        let mut holders = vec![none; num_atoms];
         for lane in &self.lanes {
             for stage in &lane.template.stages {
+                let option = &stage.row.option;
                 for h in &mut holders[stage.atoms.0..stage.atoms.1] {
-                    *h += lane.copies * stage.row.option.replicas;
+                    h.replicas += lane.copies * option.replicas;
+                    h.experts += lane.copies * (option.devices() / option.ep).max(1);
                 }
             }
         }
@@ -223,15 +229,13 @@ impl Draft {
         for ((template, micro_batches), placed) in lane_of.into_iter().zip(placement) {
             let mut stages = Vec::with_capacity(template.stages.len());
             for (stage, replicas) in template.stages.iter().zip(placed) {
-                let least = holders[stage.atoms.0..stage.atoms.1]
-                    .iter()
-                    .copied()
-                    .min()
-                    .unwrap_or(1);
+                let held = &holders[stage.atoms.0..stage.atoms.1];
+                let least = Holders {
+                    replicas: held.iter().map(|h| h.replicas).min().unwrap_or(1),
+                    experts: held.iter().map(|h| h.experts).min().unwrap_or(1),
+                };
                 let depth = stage.depth.min(micro_batches);
-                let fit = stage
-                    .row
-                    .fit(space, stage.atoms, depth, Holders { replicas: least })?;
+                let fit = stage.row.fit(space, stage.atoms, depth, least)?;
                 stages.push(Stage {
                     atoms: [stage.atoms.0, stage.atoms.1],
                     in_flight: depth,

@@ -182,7 +182,7 @@ fn costs_more(
         for (row_index, row) in rows.iter().enumerate() {
             let class = row.option.class;
             let price = prices[class] * f64::from(row.option.devices());
-            let holders = Holders { replicas: total };
+            let holders = Holders::most(total);
             for start in (0..end).rev() {
                 let compute = row.compute(start, end);
                 if m * compute > time {

@@ -101,7 +101,7 @@ impl Enumeration<'_, '_> {
 
     /// Optimistic stage time of a range: least recompute, most holders, best link.
     fn optimistic(&self, stage: &TemplateStage, next: Option<&TemplateStage>) -> Option<(StageTime, f64)> {
-        let holders = Holders { replicas: self.total };
+        let holders = Holders::most(self.total);
         let fit = stage.row.fit(self.table.space, stage.atoms, 1, holders)?;
         let link = match next {
             Some(next) => self.table.link(&stage.row, &next.row, true)?,
@@ -335,7 +335,7 @@ impl Enumeration<'_, '_> {
                 return;
             }
             template.stages[s].depth = depth;
-            let holders = Holders { replicas: self.total };
+            let holders = Holders::most(self.total);
             let stage = &template.stages[s];
             let Some(fit) = stage.row.fit(self.table.space, stage.atoms, depth, holders) else {
                 break;

@@ -130,9 +130,7 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
                     },
                 };
                 let cost = label.cost + round.prices[class] * f64::from(devices);
-                let holders = Holders {
-                    replicas: round.others + row.option.replicas,
-                };
+                let holders = row.holders(round.others + row.option.replicas);
                 let least = (0..end)
                     .rev()
                     .find(|&a| m * row.compute(a, end) > round.time)

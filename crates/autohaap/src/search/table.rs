@@ -54,6 +54,18 @@ pub(super) struct Row {
 pub(super) struct Holders {
     /// Replicas of all pipelines that hold the stage's atoms.
     pub(super) replicas: u32,
+    /// Copies of the stage's experts over all pipelines.
+    pub(super) experts: u32,
+}
+
+impl Holders {
+    /// More than any plan on `devices` devices has: every device a replica with all experts.
+    pub(super) fn most(devices: u32) -> Self {
+        Self {
+            replicas: devices,
+            experts: devices,
+        }
+    }
 }
 
 /// Recompute of a stage: the first `full` atoms are computed again, the others selectively or not at all.
@@ -213,7 +225,7 @@ impl Row {
     fn copies(&self, holders: Holders) -> memory::Copies {
         memory::Copies {
             dense: holders.replicas,
-            expert: self.expert_holders(holders),
+            expert: holders.experts.max(1),
         }
     }
 
@@ -227,9 +239,12 @@ impl Row {
         }
     }
 
-    /// Data-parallel copies of an expert tensor when a stage's tensors have `holders` replicas in all.
-    pub(super) fn expert_holders(&self, holders: Holders) -> u32 {
-        (holders.replicas * self.option.tp * self.option.cp / self.option.ep).max(1)
+    /// Holders where the stage's tensors have `replicas` replicas in all, each laid out like its own.
+    pub(super) fn holders(&self, replicas: u32) -> Holders {
+        Holders {
+            replicas,
+            experts: (replicas * self.option.tp * self.option.cp / self.option.ep).max(1),
+        }
     }
 
     /// The least recompute with which `in_flight` micro-batches fit, `None` if none does or the range is not allowed.
@@ -522,7 +537,7 @@ impl<'a> Table<'a> {
     pub(super) fn sync(&self, row: &Row, a: usize, b: usize, holders: Holders) -> f64 {
         let (dense, expert) = row.sync_bytes(a, b);
         self.reduction(row, dense, holders.replicas)
-            + self.reduction(row, expert, row.expert_holders(holders))
+            + self.reduction(row, expert, holders.experts)
     }
 
     fn reduction(&self, row: &Row, bytes: f64, ranks: u32) -> f64 {
