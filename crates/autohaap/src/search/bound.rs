@@ -46,7 +46,9 @@ pub(super) fn capacity(table: &Table<'_>, counts: &[u32]) -> f64 {
                 .iter()
                 .flat_map(|&b| table.of_size(b))
                 .filter(|r| r.option.class == class && r.option.devices() <= counts[class])
-                .map(|r| r.compute(atom, atom + 1) * f64::from(r.option.devices()) / f64::from(r.micro_batch))
+                .map(|r| {
+                    r.least_compute(atom, atom + 1) * f64::from(r.option.devices()) / f64::from(r.micro_batch)
+                })
                 .fold(f64::INFINITY, f64::min);
             if least.is_finite() {
                 let share = problem.add_var(0.0, (0.0, f64::INFINITY));
@@ -157,7 +159,9 @@ fn costs_more(
     for i in 0..num_atoms {
         let cheapest = rows
             .iter()
-            .map(|r| prices[r.option.class] * f64::from(r.option.devices()) * r.compute(i, i + 1) * m / time)
+            .map(|r| {
+                prices[r.option.class] * f64::from(r.option.devices()) * r.least_compute(i, i + 1) * m / time
+            })
             .fold(f64::INFINITY, f64::min);
         before[i + 1] = before[i] + cheapest;
     }
@@ -183,9 +187,11 @@ fn costs_more(
             let class = row.option.class;
             let price = prices[class] * f64::from(row.option.devices());
             let holders = Holders::most(total);
-            for start in (0..end).rev() {
-                let compute = row.compute(start, end);
-                if m * compute > time {
+            let mut next = end;
+            while next > 0 {
+                let start = next - 1;
+                next = start;
+                if m * row.least_compute(start, end) > time {
                     break;
                 }
                 if !row.allows((start, end)) {
@@ -193,12 +199,16 @@ fn costs_more(
                 }
                 // Optimistic: the least recompute at depth 1, the deepest limit with any recompute.
                 let deepest = row.deepest(space, (start, end), micro_batches.min(64), holders, true);
+                // A longer range takes more memory, but for one with the first atom: it spares the receive buffers and
+                // shares its vocabulary with a tied head.
                 if deepest == 0 {
-                    break;
+                    next = start.min(1);
+                    continue;
                 }
                 let deepest = if deepest >= 64 { micro_batches } else { deepest };
-                let Some(fit) = row.fit(space, (start, end), 1, holders) else {
-                    break;
+                let Some(fit) = row.least_fit(space, (start, end), 1, holders) else {
+                    next = start.min(1);
+                    continue;
                 };
                 let tail = row.optimizer(space, start, end, holders);
                 let spent = work.fetch_sub(
@@ -215,7 +225,7 @@ fn costs_more(
                     }
                     let link = match label.row {
                         None => 0.0,
-                        Some(next) => match links[row_index][next] {
+                        Some(below) => match links[row_index][below] {
                             Some(seconds) => seconds,
                             None => continue,
                         },
