@@ -8,7 +8,7 @@ use autohaap::search::{Method, Outcome};
 use crate::search_generator::{Counted, Instance, Patient, instance};
 
 /// Questions that brute force may ask: about as many plans.
-const QUESTIONS: u64 = 12_000;
+const QUESTIONS: u64 = 1_000_000;
 
 const REQUIRED: u32 = 500;
 
@@ -36,7 +36,10 @@ fn sound(plan: &Plan, problem: &Instance, faults: &mut Vec<String>) {
         Ok((fresh, _)) => {
             let kept = plan.prediction.as_ref().expect("a prediction");
             if fresh.step_time_s != kept.step_time_s || fresh.stages != kept.stages {
-                faults.push(format!("{}\n    prediction differs from a fresh price", problem.describe()));
+                faults.push(format!(
+                    "{}\n    prediction differs from a fresh price",
+                    problem.describe()
+                ));
             }
         }
         Err(p) => faults.push(format!("{}\n    no price: {p}", problem.describe())),
@@ -66,14 +69,22 @@ fn search_equals_brute_force() {
                 infeasible += 1;
             }
             (Outcome::Found(b), Outcome::Infeasible(_)) => {
-                faults.push(format!("{}\n    brute {} search none", problem.describe(), step(b)));
+                faults.push(format!(
+                    "{}\n    brute {} search none",
+                    problem.describe(),
+                    step(b)
+                ));
             }
             (Outcome::Infeasible(_), Outcome::Found(f)) => {
                 sound(f, &problem, &mut faults);
                 if step(f) == best_baseline(f) {
                     outside += 1;
                 } else {
-                    faults.push(format!("{}\n    brute none search {}", problem.describe(), step(f)));
+                    faults.push(format!(
+                        "{}\n    brute none search {}",
+                        problem.describe(),
+                        step(f)
+                    ));
                 }
             }
             (Outcome::Found(b), Outcome::Found(f)) => {

@@ -44,9 +44,9 @@ impl Counted {
 
 impl Budget for Counted {
     fn stop(&self) -> Option<StopReason> {
-        let before = self
-            .left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(1)));
+        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+            Some(n.saturating_sub(1))
+        });
         (before == Ok(0)).then_some(StopReason::TimeLimit)
     }
     fn elapsed(&self) -> Duration {
@@ -136,11 +136,7 @@ fn model(source: &mut Source, num_devices: u64) -> Model {
     let vocab = hidden * source.pick(&[1, 4, 4, 40]);
     let tied = source.chance(0.3);
     // Fewer blocks where the number of plans grows with the devices.
-    let num_blocks = if num_devices >= 4 {
-        source.count(1, 2)
-    } else {
-        source.count(1, 4)
-    };
+    let num_blocks = source.count(1, if num_devices >= 4 { 3 } else { 4 });
     let heads = source.pick(&[2, 4]);
     let moe = source.chance(0.4);
     let experts = source.pick(&[2, 4]);
@@ -162,7 +158,11 @@ fn model(source: &mut Source, num_devices: u64) -> Model {
                 other_parameters: 0,
             }),
             mlp: (!routed).then_some(Mlp {
-                width: if wide && index % 2 == 1 { 8 * hidden } else { 3 * hidden },
+                width: if wide && index % 2 == 1 {
+                    8 * hidden
+                } else {
+                    3 * hidden
+                },
                 gated: true,
                 bias: 0,
             }),
@@ -316,23 +316,20 @@ fn cluster(source: &mut Source, num_devices: u64, memory: f64) -> Cluster {
 /// The instance of a seed.
 pub(crate) fn instance(seed: u64) -> Instance {
     let mut source = Source(ChaCha8Rng::seed_from_u64(seed));
-    let num_devices = source.pick(&[2, 2, 3, 3, 3, 4]);
+    let num_devices = source.pick(&[2, 3, 3, 4, 4, 4]);
     let model = model(&mut source, num_devices);
-    let global_batch = if num_devices == 4 {
-        source.count(1, 3)
-    } else {
-        source.count(1, 5)
-    };
+    let global_batch = source.count(1, 5);
     let seq_len = source.pick(&[64, 256, 1024]);
     // States of the whole model, and activations of one sequence, in shares of one device.
     let parameters = model.parameters_total() as f64 * if model.tied { 1.3 } else { 1.0 };
     let layers = model.atoms.len() as f64;
-    let need =
-        18.0 * parameters + 40.0 * layers * seq_len as f64 * model.hidden as f64 + model.vocab as f64 * seq_len as f64;
+    let need = 18.0 * parameters
+        + 40.0 * layers * seq_len as f64 * model.hidden as f64
+        + model.vocab as f64 * seq_len as f64;
     let share = if source.chance(0.3) {
         source.between(1.5, 6.0)
     } else {
-        source.between(0.15, 1.5)
+        source.between(0.25, 1.5)
     };
     let cluster = cluster(&mut source, num_devices, need * share);
     let zero = if source.chance(0.25) {
