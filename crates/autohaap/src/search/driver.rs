@@ -187,7 +187,7 @@ pub fn search(
             clock.phase("exhaustive", closed.scored);
         }
     }
-    let Some(best) = ranked.first().cloned() else {
+    let Some(mut best) = ranked.first().cloned() else {
         return Ok(Outcome::Infeasible(explain(
             &tables, &counts, training, complete, budget,
         )));
@@ -213,13 +213,22 @@ pub fn search(
         }
         clock.phase("bound", 0);
     }
+    // A search on fewer classes may find what the search on all missed.
+    let (fastest, without) = loop {
+        let (fastest, without, better) = groups(&tables, &levels, &counts, &best, budget);
+        let Some(better) = better else {
+            break (fastest, without);
+        };
+        ranked.push(better.clone());
+        sort(&mut ranked);
+        best = better;
+    };
+    clock.phase("device groups", 0);
     if let Some(reason) = budget.stop() {
         stop_reason = reason;
     } else if options.gap.is_some_and(|gap| 1.0 - bound_s / best.step <= gap) && !complete {
         stop_reason = StopReason::Gap;
     }
-    let (fastest, without) = groups(&tables, &levels, &counts, &best, budget);
-    clock.phase("device groups", 0);
 
     let index = levels.iter().position(|&z| z == best.zero).unwrap_or(0);
     let setting = &settings[index];
@@ -411,14 +420,15 @@ fn tighten(
     low
 }
 
-/// The best plan on the fastest class alone, and the step time without each device group.
+/// The best plan on the fastest class alone, and the step time without each device group; also the best plan found on
+/// the way if it is faster than `best`.
 fn groups(
     tables: &[Table<'_>],
     levels: &[u8],
     counts: &[u32],
     best: &Best,
     budget: &dyn Budget,
-) -> (Alternative, BTreeMap<String, Alternative>) {
+) -> (Alternative, BTreeMap<String, Alternative>, Option<Best>) {
     let space = tables[0].space;
     let quick = Effort {
         rounds: 4,
@@ -427,16 +437,23 @@ fn groups(
         polish: 30,
         finalists: 1,
     };
-    let solve = |subset: &[u32]| -> Option<f64> {
+    let mut better: Option<Best> = None;
+    let mut solve = |subset: &[u32]| -> Option<f64> {
         let mut least: Option<f64> = None;
-        for (table, _) in tables.iter().zip(levels) {
+        for (table, &zero) in tables.iter().zip(levels) {
             if budget.stop().is_some() {
                 break;
             }
             let floor = bound::capacity(table, subset);
             let mut solver = Solver::new(table, subset.to_vec(), quick, budget);
             solver.run(floor.max(best.step * 0.5));
-            let step = solver.ranked().first().map(|c| c.step);
+            let first = solver.ranked().first().copied();
+            let step = first.map(|c| c.step);
+            if let Some(candidate) = first
+                && candidate.step < better.as_ref().map_or(best.step * (1.0 - 1e-9), |b| b.step)
+            {
+                better = Some(found(candidate, zero));
+            }
             least = match (least, step) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
@@ -481,7 +498,7 @@ fn groups(
             step_time_s: Some(Seconds(best.step)),
             reason: "the cluster has one device class: the answer itself".into(),
         };
-        return (only, BTreeMap::new());
+        return (only, BTreeMap::new(), None);
     }
     let used = used_per_class(space, &best.pipelines);
     let mut alone = vec![0; counts.len()];
@@ -507,7 +524,7 @@ fn groups(
         let row = alternative(format!("without {}", name(class)), step, "the others alone");
         without.insert(name(class), row);
     }
-    (fastest_row, without)
+    (fastest_row, without, better)
 }
 
 fn used_per_class(space: &Space<'_>, pipelines: &[Pipeline]) -> Vec<u32> {
