@@ -7,10 +7,14 @@ use autohaap::search::{Method, Outcome};
 
 use crate::search_generator::{Counted, Instance, Patient, instance};
 
-/// Questions that brute force may ask: about as many plans.
+/// Questions about stopping that brute force may ask, one a template tried: more is too large for it.
 const QUESTIONS: u64 = 1_000_000;
 
-const REQUIRED: u32 = 500;
+/// Instances to compare.
+const REQUIRED: u32 = 1_000;
+
+/// Seeds that found faults: placement order of equal pipelines, a group that is faster over two nodes than in one.
+const ONCE_WRONG: [u64; 3] = [1308, 1536, 22860];
 
 /// Outside the space that brute force enumerates: stages of mixed classes or larger micro-batches (baselines only).
 fn best_baseline(plan: &Plan) -> f64 {
@@ -51,9 +55,10 @@ fn search_equals_brute_force() {
     let (mut compared, mut skipped, mut infeasible, mut outside, mut open) = (0, 0, 0, 0, 0);
     let mut plans = 0;
     let mut faults = Vec::new();
+    let mut seeds = ONCE_WRONG.into_iter().chain(1..);
     let mut seed = 0;
     while compared < REQUIRED {
-        seed += 1;
+        seed = seeds.next().unwrap_or_default();
         let problem = instance(seed);
         let counted = Counted::new(QUESTIONS);
         let brute = problem.solve(Method::Brute, &counted);
@@ -129,6 +134,9 @@ fn search_equals_brute_force() {
     );
     assert!(open == 0, "{told}");
     assert!(plans / u64::from(REQUIRED) < 20_000, "{told}");
-    // Each kind of problem has to occur.
-    assert!(infeasible >= 20 && outside <= 150, "{told}");
+    // Both answers have to occur, and a baseline must not hide many optima.
+    assert!(
+        infeasible >= 50 && infeasible <= compared / 4 && outside <= compared / 50,
+        "{told}"
+    );
 }

@@ -9,3 +9,4 @@ mod cluster_network;
 mod model;
 mod pipeline;
 mod search_generator;
+mod search_properties;
