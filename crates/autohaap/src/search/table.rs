@@ -109,6 +109,13 @@ pub(super) struct Holders {
 }
 
 impl Holders {
+    fn copies(self) -> memory::Copies {
+        memory::Copies {
+            dense: self.replicas,
+            expert: self.experts.max(1),
+        }
+    }
+
     /// More than any plan on `devices` devices has: every device a replica with all experts.
     pub(super) fn most(devices: u32) -> Self {
         Self {
@@ -260,18 +267,11 @@ impl Row {
             &peaks,
             &self.costs[a..b],
             in_flight,
-            self.copies(holders),
+            holders.copies(),
             self.boundary(space, a, b),
             self.limit,
         )
         .0
-    }
-
-    fn copies(&self, holders: Holders) -> memory::Copies {
-        memory::Copies {
-            dense: holders.replicas,
-            expert: holders.experts.max(1),
-        }
     }
 
     fn boundary(&self, space: &Space<'_>, a: usize, b: usize) -> memory::Boundary {
@@ -420,7 +420,7 @@ impl Row {
             space.setting,
             Bytes(y.optimizer_dense.0 - x.optimizer_dense.0),
             Bytes(y.optimizer_expert.0 - x.optimizer_expert.0),
-            self.copies(holders),
+            holders.copies(),
             self.memory_bandwidth,
         )
         .0

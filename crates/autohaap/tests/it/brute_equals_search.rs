@@ -69,8 +69,8 @@ fn search_equals_brute_force() {
         compared += 1;
         let found = problem.solve(Method::Auto, &Patient);
         match (&brute, &found) {
-            (Outcome::Infeasible(b), Outcome::Infeasible(_)) => {
-                assert!(b.proven);
+            (Outcome::Infeasible(b), Outcome::Infeasible(f)) => {
+                assert!(b.proven && f.proven, "{}", problem.describe());
                 infeasible += 1;
             }
             (Outcome::Found(b), Outcome::Infeasible(_)) => {

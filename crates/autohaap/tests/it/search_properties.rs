@@ -21,8 +21,6 @@ fn bound(plan: &Plan) -> f64 {
 }
 
 /// The proven optimum: infinite where no plan exists, none where nothing is proven.
-///
-/// Baselines outside the space do not count: they divide the devices by position, which no order relates.
 fn optimum(problem: &Instance) -> Option<f64> {
     match problem.solve(Method::Auto, &Patient) {
         Outcome::Infeasible(none) => none.proven.then_some(f64::INFINITY),
