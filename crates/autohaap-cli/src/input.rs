@@ -65,7 +65,7 @@ pub(crate) fn model(name: &str) -> Result<ModelInput, Failure> {
         Some(text) => {
             let id = model::preset_id(name).unwrap_or(name);
             let mut input = model::parse(text, id)?;
-            input.model.name = id.to_owned();
+            id.clone_into(&mut input.model.name);
             Ok(input)
         }
         None => Err(model::unknown_preset(name).into()),
@@ -80,10 +80,15 @@ fn model_file(path: &Path) -> Result<ModelInput, Failure> {
         .file_stem()
         .map(|s| s.to_string_lossy().into_owned())
         .unwrap_or_default();
-    if matches!(stem.as_str(), "config" | "params" | "model")
-        && let Some(folder) = path.parent().and_then(Path::file_name)
-    {
-        input.model.name = folder.to_string_lossy().into_owned();
+    if matches!(stem.as_str(), "config" | "params" | "model") {
+        input.model.name = match path.parent().and_then(Path::file_name) {
+            Some(folder) => folder.to_string_lossy().into_owned(),
+            None => format!(
+                "{} {:.1}B",
+                input.model.family,
+                input.model.parameters_total() as f64 / 1e9
+            ),
+        };
     }
     Ok(input)
 }

@@ -158,10 +158,6 @@ pub fn boundary_bytes(setting: &Setting<'_>, micro_batch: u32) -> Bytes {
 }
 
 /// Itemised peak of a device of a stage; `limit` is what the device may hold.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the inputs of the formula at the head of the module"
-)]
 pub fn stage_memory(
     setting: &Setting<'_>,
     costs: &[AtomCost],
@@ -196,10 +192,6 @@ pub fn stage_memory(
     )
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the inputs of the formula at the head of the module"
-)]
 fn items(
     setting: &Setting<'_>,
     sums: &StageSums,
@@ -257,10 +249,6 @@ fn items(
 }
 
 /// Total of [`stage_memory`] from sums: `sums` of the whole stage, `saved` under its recompute.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the inputs of the formula at the head of the module"
-)]
 pub fn total(
     setting: &Setting<'_>,
     sums: &StageSums,

@@ -1,5 +1,7 @@
 //! Making a plan from its parts: records, figures, digests.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -119,7 +121,11 @@ fn digest_of<T: serde::Serialize>(value: &T) -> String {
     let mut text = String::new();
     canonical(&serde_json::to_value(value).unwrap_or_default(), &mut text);
     let hash = Sha256::digest(text.as_bytes());
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    let mut hex = String::with_capacity(16);
+    for byte in hash.iter().take(8) {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
 }
 
 fn canonical(value: &Value, out: &mut String) {

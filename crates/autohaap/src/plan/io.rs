@@ -87,70 +87,40 @@ impl Reader<'_> {
     }
 
     /// Refuses what is no JSON and what is no plan of this version, by name.
-    fn known_schema(&self) -> Result<(), Problem> {
-        let head: FileHead = serde_json::from_str(self.text).map_err(|e| {
-            let place = Some((e.line(), e.column()));
-            if e.is_data() {
-                let problem = self.problem(&codes::PLAN_SCHEMA_VERSION, "", words(&e));
-                return self.placed(problem.hint("a plan file is one JSON object"), place);
+    fn known_schema(&self) -> Result<(), Problems> {
+        let head: FileHead = serde_json::from_str(self.text).map_err(|e| self.unreadable(&e))?;
+        match refusal(&head) {
+            None => Ok(()),
+            Some((message, hint)) => {
+                let problem = self
+                    .problem(&codes::PLAN_SCHEMA_VERSION, "schema", message)
+                    .hint(hint);
+                Err(self.placed(problem, locate(self.text, "schema")).into())
             }
-            let problem = self.problem(&codes::PLAN_SYNTAX, "", words(&e));
-            self.placed(problem.hint("mend the line, or write the plan again"), place)
-        })?;
-        let refuse = |message: String, hint: String| {
-            let problem = self
-                .problem(&codes::PLAN_SCHEMA_VERSION, "schema", message)
-                .hint(hint);
-            Err(self.placed(problem, locate(self.text, "schema")))
-        };
-        let wanted = format!("a plan file starts with `\"schema\": \"{PLAN_SCHEMA}\"`");
-        let schema = match &head.schema {
-            Some(Value::String(schema)) => schema.as_str(),
-            Some(other) => {
-                return refuse(
-                    format!("`schema` is `{}`, not a text", short(&other.to_string())),
-                    wanted,
-                );
-            }
-            None => return refuse("the file names no `schema`".to_owned(), wanted),
-        };
-        if head.feasible == Some(Value::Bool(false)) && head.pipelines.is_none() {
-            return refuse(
-                "this is the answer of a search that found no plan".to_owned(),
-                "relax what its `relaxations` name and run `autohaap plan` again".to_owned(),
-            );
         }
-        if schema == PLAN_SCHEMA {
-            return Ok(());
-        }
-        let version = |s: &str| s.rsplit_once('@').and_then(|(_, v)| v.parse::<u64>().ok());
-        let kind = |s: &str| s.split('@').next().unwrap_or(s).to_owned();
-        let (own, given) = (version(PLAN_SCHEMA), version(schema));
-        if kind(schema) == kind(PLAN_SCHEMA) && given > own {
-            let by = match &head.created_by {
-                Some(Value::String(by)) if !by.is_empty() => format!(" (written by `{}`)", short(by)),
-                _ => String::new(),
-            };
-            return refuse(
-                format!("schema `{}` is newer than `{PLAN_SCHEMA}`{by}", short(schema)),
-                "use the release that wrote the file, or plan again with this one".to_owned(),
-            );
-        }
-        refuse(format!("unknown schema `{}`", short(schema)), wanted)
     }
 
-    fn plan(&self) -> Result<Plan, Problem> {
+    fn unreadable(&self, error: &serde_json::Error) -> Problem {
+        let place = Some((error.line(), error.column()));
+        let (code, hint) = if error.is_data() {
+            (&codes::PLAN_SCHEMA_VERSION, "a plan file is one JSON object")
+        } else {
+            (&codes::PLAN_SYNTAX, "mend the line, or write the plan again")
+        };
+        self.placed(self.problem(code, "", words(error)).hint(hint), place)
+    }
+
+    fn plan(&self) -> Result<Plan, Problems> {
         let mut deserializer = serde_json::Deserializer::from_str(self.text);
-        serde_path_to_error::deserialize(&mut deserializer).map_err(|e| {
+        let plan = serde_path_to_error::deserialize(&mut deserializer).map_err(|e| {
             let path = e.path().to_string();
             let inner = e.inner();
-            if matches!(path.as_str(), "model" | "cluster")
-                && let Some(problem) = self.inside_record(&path)
-            {
-                return problem;
-            }
-            self.field(&path, &words(inner), Some((inner.line(), inner.column())))
-        })
+            let refined = matches!(path.as_str(), "model" | "cluster")
+                .then(|| self.inside_record(&path))
+                .flatten();
+            refined.unwrap_or_else(|| self.field(&path, &words(inner), Some((inner.line(), inner.column()))))
+        })?;
+        Ok(plan)
     }
 
     /// Model and cluster records are read in one piece; finds the field inside that does not fit.
@@ -204,6 +174,44 @@ impl Reader<'_> {
         let problem = self.problem(&codes::PLAN_FIELD, path, message).hint(hint);
         self.placed(problem, place)
     }
+}
+
+/// Why a file is not read, and what would be.
+fn refusal(head: &FileHead) -> Option<(String, String)> {
+    let wanted = format!("a plan file starts with `\"schema\": \"{PLAN_SCHEMA}\"`");
+    let schema = match &head.schema {
+        Some(Value::String(schema)) => schema.as_str(),
+        Some(other) => {
+            return Some((
+                format!("`schema` is `{}`, not a text", short(&other.to_string())),
+                wanted,
+            ));
+        }
+        None => return Some(("the file names no `schema`".to_owned(), wanted)),
+    };
+    if head.feasible == Some(Value::Bool(false)) && head.pipelines.is_none() {
+        return Some((
+            "this is the answer of a search that found no plan".to_owned(),
+            "relax what its `relaxations` name and run `autohaap plan` again".to_owned(),
+        ));
+    }
+    if schema == PLAN_SCHEMA {
+        return None;
+    }
+    let version = |s: &str| s.rsplit_once('@').and_then(|(_, v)| v.parse::<u64>().ok());
+    let kind = |s: &str| s.split('@').next().unwrap_or(s).to_owned();
+    let (own, given) = (version(PLAN_SCHEMA), version(schema));
+    if kind(schema) != kind(PLAN_SCHEMA) || given <= own {
+        return Some((format!("unknown schema `{}`", short(schema)), wanted));
+    }
+    let by = match &head.created_by {
+        Some(Value::String(by)) if !by.is_empty() => format!(" (written by `{}`)", short(by)),
+        _ => String::new(),
+    };
+    Some((
+        format!("schema `{}` is newer than `{PLAN_SCHEMA}`{by}", short(schema)),
+        "use the release that wrote the file, or plan again with this one".to_owned(),
+    ))
 }
 
 /// The message of a JSON error without its position.

@@ -1,6 +1,6 @@
 //! Rules for degrees and cuts that people type by hand: products first, then equal cuts and legal degrees.
 
-use crate::error::{Problem, plan as codes};
+use crate::error::{Problem, Problems, plan as codes};
 
 /// Degrees of a uniform plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,28 +33,32 @@ pub fn world_size(degrees: UniformDegrees, devices: u64, path: &str) -> Option<P
         return None;
     }
     let UniformDegrees { tp, cp, pp, dp } = degrees;
-    let one = UniformDegrees { dp: 1, ..degrees }.devices();
-    let hint = if one == 0 {
-        "every degree is at least 1".to_owned()
-    } else {
-        let fitting = u128::from(devices) / one;
-        match (fitting, u128::from(devices) % one) {
-            (0, _) => {
-                let missing = product.saturating_sub(u128::from(devices));
-                let mut ways = Vec::new();
-                let others = one / u128::from(pp);
-                if others <= u128::from(devices) {
-                    ways.push(format!("pp {} fits", u128::from(devices) / others));
+    let devices_wide = u128::from(devices);
+    let fitting =
+        |degree: u64| devices_wide.checked_div(product.checked_div(u128::from(degree)).unwrap_or(0));
+    let hint = match fitting(dp) {
+        None => "every degree is at least 1".to_owned(),
+        Some(0) => {
+            let mut ways = Vec::new();
+            for (name, degree) in [("pp", pp), ("tp", tp)] {
+                let fits = fitting(degree.saturating_mul(dp)).unwrap_or(0);
+                if fits > 0 {
+                    ways.push(format!("{name} {fits} with dp 1 fits"));
                 }
-                let others = one / u128::from(tp);
-                if others <= u128::from(devices) {
-                    ways.push(format!("tp {} fits", u128::from(devices) / others));
-                }
-                ways.push(format!("{missing} devices are missing"));
-                ways.join(", ")
             }
-            (n, 0) => format!("dp {n} fits"),
-            (n, left) => format!("dp {n} fits and leaves {left} devices idle"),
+            ways.push(format!(
+                "{} devices are missing",
+                product.saturating_sub(devices_wide)
+            ));
+            ways.join(", ")
+        }
+        Some(copies) => {
+            let left = devices_wide - copies * (product / u128::from(dp));
+            if left == 0 {
+                format!("dp {copies} fits")
+            } else {
+                format!("dp {copies} fits and leaves {left} devices idle")
+            }
         }
     };
     let message = format!("tp {tp} x cp {cp} x pp {pp} x dp {dp} is {product} devices, not {devices}");
@@ -87,12 +91,14 @@ pub fn cut_in_words(cut: &[usize]) -> String {
 
 /// The cut that an engine without uneven stages makes: `blocks / (stages * chunks)` for each virtual stage. An indivisible
 /// count is an error that names how many blocks would be built.
-pub fn equal_cut(blocks: usize, stages: usize, chunks: usize, path: &str) -> Result<Vec<usize>, Problem> {
+pub fn equal_cut(blocks: usize, stages: usize, chunks: usize, path: &str) -> Result<Vec<usize>, Problems> {
     let parts = stages.saturating_mul(chunks);
     if parts == 0 || parts > blocks {
         let message = format!("{blocks} blocks cannot fill {stages} stages of {chunks} chunks");
         let hint = format!("use at most {blocks} virtual stages, each with at least one block");
-        return Err(Problem::new(&codes::ATOM_COVERAGE, path, message).hint(hint));
+        return Err(Problem::new(&codes::ATOM_COVERAGE, path, message)
+            .hint(hint)
+            .into());
     }
     let each = blocks / parts;
     let built = each * parts;
@@ -109,7 +115,9 @@ pub fn equal_cut(blocks: usize, stages: usize, chunks: usize, path: &str) -> Res
         "cut unevenly, for example {} blocks",
         cut_in_words(&even_cut(blocks, parts))
     );
-    Err(Problem::new(&codes::ATOM_COVERAGE, path, message).hint(hint))
+    Err(Problem::new(&codes::ATOM_COVERAGE, path, message)
+        .hint(hint)
+        .into())
 }
 
 /// What a degree must satisfy in one stage.
@@ -141,12 +149,12 @@ impl DegreeRules {
         }
         let mut words = Vec::new();
         for (name, number) in &self.divides {
-            if number % degree != 0 {
+            if !number.is_multiple_of(degree) {
                 words.push(format!("does not divide {number} {name}"));
             }
         }
         for (name, number) in &self.divides_or_multiple {
-            if number % degree != 0 && degree % number != 0 {
+            if !number.is_multiple_of(degree) && !degree.is_multiple_of(*number) {
                 words.push(format!("neither divides {number} {name} nor is a multiple"));
             }
         }
@@ -155,11 +163,11 @@ impl DegreeRules {
     /// Whether a degree obeys every rule.
     pub fn allows(&self, degree: u64) -> bool {
         degree > 0
-            && self.divides.iter().all(|(_, n)| n % degree == 0)
+            && self.divides.iter().all(|(_, n)| n.is_multiple_of(degree))
             && self
                 .divides_or_multiple
                 .iter()
-                .all(|(_, n)| n % degree == 0 || degree % n == 0)
+                .all(|(_, n)| n.is_multiple_of(degree) || degree.is_multiple_of(*n))
     }
     /// Legal degrees up to `limit` (1,024 at most).
     pub fn legal(&self, limit: u64) -> Vec<u64> {
@@ -193,18 +201,17 @@ mod tests {
 
     #[test]
     fn indivisible_layer_counts_name_what_would_be_built() {
-        let odd = equal_cut(30, 4, 1, "pp").unwrap_err();
+        let odd = equal_cut(30, 4, 1, "pp").unwrap_err().0.remove(0);
         assert_eq!(odd.code.id, "E411");
         assert!(odd.message.contains("28 != 30"), "{}", odd.message);
         assert!(odd.hint.contains("8/8/7/7"), "{}", odd.hint);
-        let chunks = equal_cut(80, 16, 2, "pp").unwrap_err();
+        let chunks = equal_cut(80, 16, 2, "pp").unwrap_err().0.remove(0);
         assert!(chunks.message.contains("64 != 80"), "{}", chunks.message);
         assert!(chunks.hint.contains("16x3 + 16x2"), "{}", chunks.hint);
-        let forty = equal_cut(40, 16, 1, "pp").unwrap_err();
+        let forty = equal_cut(40, 16, 1, "pp").unwrap_err().0.remove(0);
         assert!(forty.hint.contains("8x3 + 8x2"), "{}", forty.hint);
         assert!(
-            equal_cut(7, 2, 1, "pp")
-                .unwrap_err()
+            equal_cut(7, 2, 1, "pp").unwrap_err().0[0]
                 .message
                 .contains("6 of 7 blocks")
         );
@@ -234,7 +241,7 @@ mod tests {
         )
         .unwrap();
         assert!(
-            few.hint.contains("pp 1 fits") && few.hint.contains("8 devices are missing"),
+            few.hint.contains("pp 1 with dp 1 fits") && few.hint.contains("8 devices are missing"),
             "{}",
             few.hint
         );

@@ -264,13 +264,15 @@ fn itemised(p: &Prediction) -> String {
     text
 }
 
+/// Name of a memory item and its value in GiB.
+type MemoryRow = (&'static str, fn(&MemoryItems) -> f64);
+
 /// One row per item of memory for some devices.
 fn memory_table(devices: &[(String, &DevicePrediction)]) -> String {
     let mut header = vec!["GiB"];
     header.extend(devices.iter().map(|d| d.0.as_str()));
     let mut rows = table(&header);
-    type Item = (&'static str, fn(&MemoryItems) -> f64);
-    let items: [Item; 11] = [
+    let items: [MemoryRow; 11] = [
         ("weights", |m| m.weights.gib()),
         ("gradients", |m| m.gradients.gib()),
         ("optimizer", |m| m.optimizer.gib()),

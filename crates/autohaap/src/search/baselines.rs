@@ -4,7 +4,10 @@
 //! its stages are blocks of devices in the order of the classes. A hand split keeps the blocks and gives each stage
 //! layers in proportion to the FLOPs or to the memory of its devices.
 
-use crate::cost::price::{Cache, price_step};
+use rayon::prelude::*;
+
+use crate::cost::atom::bytes_per_parameter;
+use crate::cost::price::{Below, Cache, price_below};
 use crate::plan::{Pipeline, Recompute, RecomputeRange, Replica, Schedule, ScheduleKind, Stage};
 
 use super::placement::DeviceAt;
@@ -32,104 +35,192 @@ pub(super) struct Baseline {
     pub(super) step: f64,
 }
 
-/// The best plan of one split; `None` with the reason if none fits or none is legal. Also the number of plans priced.
+/// Degrees of a uniform plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Degrees {
+    order: usize,
+    tp: u32,
+    pp: usize,
+    rows: u32,
+}
+
+/// The best plan of one split below `limit` seconds; else the reason. Also the number of plans priced.
 pub(super) fn best(
     space: &Space<'_>,
     split: Split,
-    stop: &dyn Fn() -> bool,
+    limit: f64,
+    stop: &(dyn Fn() -> bool + Sync),
 ) -> (Option<Baseline>, String, u64) {
-    let setting = space.setting;
-    let batch = setting.training.global_batch;
-    let num_atoms = setting.model.atoms.len();
-    let mut cache = Cache::default();
-    let mut scored = 0;
-    let mut legal = 0;
-    let mut best: Option<Baseline> = None;
-    for order in orders(space) {
-        let devices: Vec<(usize, DeviceAt)> = order
-            .iter()
-            .flat_map(|&c| {
-                space.classes[c]
-                    .nodes
-                    .iter()
-                    .flat_map(move |&(node, first, count)| {
-                        (first..first + count).map(move |i| (c, (node, i)))
-                    })
-            })
-            .collect();
+    let batch = space.setting.training.global_batch;
+    let num_atoms = space.setting.model.atoms.len();
+    let lines: Vec<Vec<(usize, DeviceAt)>> = orders(space)
+        .iter()
+        .map(|order| {
+            order
+                .iter()
+                .flat_map(|&c| {
+                    space.classes[c]
+                        .nodes
+                        .iter()
+                        .flat_map(move |&(node, first, count)| {
+                            (first..first + count).map(move |i| (c, (node, i)))
+                        })
+                })
+                .collect()
+        })
+        .collect();
+    let mut tasks = Vec::new();
+    for (order, devices) in lines.iter().enumerate() {
         let total = devices.len();
         for &tp in &space.tps {
-            if !total.is_multiple_of(tp as usize) || !groups_stay_in_nodes(&devices, tp as usize) {
+            if !total.is_multiple_of(tp as usize) || !groups_stay_in_nodes(devices, tp as usize) {
                 continue;
             }
-            for pp in (1..=num_atoms.min(total / tp as usize))
-                .filter(|pp| (total / tp as usize).is_multiple_of(*pp))
-            {
-                let dp = total / tp as usize / pp;
-                let per_stage = total / pp;
-                let blocks: Vec<&[(usize, DeviceAt)]> = devices.chunks(per_stage).collect();
-                let Some(cuts) = cuts(space, &blocks, split) else {
-                    continue;
-                };
-                for &rows in &space.micro_batches {
-                    let micro_batch = u64::from(rows) * dp as u64;
-                    if !batch.is_multiple_of(micro_batch) {
-                        continue;
-                    }
-                    let micro_batches = (batch / micro_batch) as u32;
-                    for ep in expert_degrees(space, per_stage as u32) {
-                        for mode in [Recompute::None, Recompute::Selective, Recompute::Full] {
-                            if stop() {
-                                return (best, "interrupted".into(), scored);
-                            }
-                            legal += 1;
-                            let pipelines = vec![pipeline(
-                                space,
-                                &blocks,
-                                &cuts,
-                                tp,
-                                dp,
-                                rows,
-                                micro_batches,
-                                ep,
-                                mode,
-                            )];
-                            scored += 1;
-                            let Ok((step, fits)) = price_step(setting, &pipelines, &mut cache) else {
-                                continue;
-                            };
-                            if fits {
-                                if best.as_ref().is_none_or(|b| step.0 < b.step) {
-                                    let expert = if ep > 1 { format!(" ep{ep}") } else { String::new() };
-                                    let again = match mode {
-                                        Recompute::None => "",
-                                        Recompute::Selective => ", selective recompute",
-                                        Recompute::Full => ", full recompute",
-                                    };
-                                    best = Some(Baseline {
-                                        label: format!(
-                                            "tp{tp} pp{pp} dp{dp}{expert}, micro-batch {rows}{again}"
-                                        ),
-                                        pipelines,
-                                        step: step.0,
-                                    });
-                                }
-                                break; // more recompute is only slower
-                            }
-                        }
+            let groups = total / tp as usize;
+            for pp in (1..=num_atoms.min(groups)).filter(|pp| groups.is_multiple_of(*pp)) {
+                for &rows in space
+                    .micro_batches
+                    .iter()
+                    .filter(|rows| **rows <= space.max_rows())
+                {
+                    if batch.is_multiple_of(u64::from(rows) * (groups / pp) as u64) {
+                        tasks.push(Degrees { order, tp, pp, rows });
                     }
                 }
             }
         }
     }
+    // Two halves with a cache each; the incumbent of a half prunes the rest of it. Which half a task is in is fixed, so
+    // the result does not depend on the number of threads.
+    let halves: Vec<Vec<Degrees>> = (0..2)
+        .map(|h| {
+            tasks
+                .iter()
+                .copied()
+                .enumerate()
+                .filter(|(i, _)| i % 2 == h)
+                .map(|(_, t)| t)
+                .collect()
+        })
+        .collect();
+    let results: Vec<(Option<Baseline>, u64)> = halves
+        .par_iter()
+        .map(|half| {
+            let mut cache = Cache::default();
+            let mut best: Option<Baseline> = None;
+            let mut scored = 0;
+            for &degrees in half {
+                if stop() {
+                    break;
+                }
+                scored += one(
+                    space,
+                    split,
+                    &lines[degrees.order],
+                    degrees,
+                    limit,
+                    &mut best,
+                    &mut cache,
+                );
+            }
+            (best, scored)
+        })
+        .collect();
+    let scored = results.iter().map(|r| r.1).sum();
+    let best = results
+        .into_iter()
+        .filter_map(|r| r.0)
+        .min_by(|a, b| a.step.total_cmp(&b.step).then_with(|| a.label.cmp(&b.label)));
     let reason = if best.is_some() {
         String::new()
-    } else if legal == 0 {
+    } else if tasks.is_empty() {
         "no (tp, pp, dp) divides the devices, the heads and the batch".into()
     } else {
-        format!("none of {legal} combinations fits the memory of every device")
+        format!("none of {scored} combinations of (tp, pp, dp) fits the memory of every device")
     };
     (best, reason, scored)
+}
+
+/// Prices the plans of one set of degrees: every legal EP, the least recompute that fits.
+fn one(
+    space: &Space<'_>,
+    split: Split,
+    devices: &[(usize, DeviceAt)],
+    degrees: Degrees,
+    limit: f64,
+    best: &mut Option<Baseline>,
+    cache: &mut Cache,
+) -> u64 {
+    let Degrees { tp, pp, rows, .. } = degrees;
+    let total = devices.len();
+    let dp = total / tp as usize / pp;
+    let blocks: Vec<&[(usize, DeviceAt)]> = devices.chunks(total / pp).collect();
+    let Some(cuts) = cuts(space, &blocks, split) else {
+        return 0;
+    };
+    let micro_batches = (space.setting.training.global_batch / (u64::from(rows) * dp as u64)) as u32;
+    let mut scored = 0;
+    for ep in expert_degrees(space, (total / pp) as u32) {
+        if least_state(space, total, tp, pp, ep) > most_memory(space) {
+            continue;
+        }
+        for mode in [Recompute::None, Recompute::Selective, Recompute::Full] {
+            scored += 1;
+            let below = best.as_ref().map_or(limit, |b| b.step);
+            let pipelines = vec![pipeline(
+                space,
+                &blocks,
+                &cuts,
+                tp,
+                dp,
+                rows,
+                micro_batches,
+                ep,
+                mode,
+            )];
+            let step = match price_below(space.setting, &pipelines, cache, below) {
+                Ok(Below::Step(step)) => step,
+                Ok(Below::Over) => continue,
+                // More recompute is only slower.
+                Ok(Below::Slow) | Err(_) => break,
+            };
+            let expert = if ep > 1 { format!(" ep{ep}") } else { String::new() };
+            let again = match mode {
+                Recompute::None => "",
+                Recompute::Selective => ", selective recompute",
+                Recompute::Full => ", full recompute",
+            };
+            *best = Some(Baseline {
+                label: format!("tp{tp} pp{pp} dp{dp}{expert}, micro-batch {rows}{again}"),
+                pipelines,
+                step: step.0,
+            });
+            break;
+        }
+    }
+    scored
+}
+
+/// Static bytes of an average stage's device: weights and gradients by their sharding, optimizer over all devices. The
+/// fullest stage holds no less.
+fn least_state(space: &Space<'_>, total: usize, tp: u32, pp: usize, ep: u32) -> f64 {
+    let training = space.setting.training;
+    let (weight, gradient, state) = bytes_per_parameter(training);
+    // Levels 2 and 3 divide gradients and weights too: only the optimizer's share is certain.
+    let local = match training.zero {
+        0 | 1 => weight + gradient,
+        2 => weight,
+        _ => 0.0,
+    };
+    let (dense, expert) = space.parameters;
+    let stages = pp as f64;
+    let own =
+        dense * local / (f64::from(tp) * stages) + expert * (weight + gradient) / (f64::from(ep) * stages);
+    own + (dense + expert) * state / total as f64
+}
+
+fn most_memory(space: &Space<'_>) -> f64 {
+    space.classes.iter().map(|c| c.memory_limit.0).fold(0.0, f64::max)
 }
 
 /// Class orders to try: as listed, by speed and by memory, fastest or largest first and last.

@@ -9,6 +9,7 @@ use super::baselines::{self, Baseline, Split};
 use super::solve::{Effort, Solver};
 use super::space::Space;
 use super::table::Table;
+use super::template::Template;
 use super::{bound, brute, lattice};
 use crate::cluster::Cluster;
 use crate::cost::atom::Setting;
@@ -51,7 +52,7 @@ impl Clock<'_> {
         let now = self.budget.elapsed();
         self.phases.push(Phase {
             name: name.into(),
-            wall_s: Seconds((now - self.last).as_secs_f64()),
+            wall_s: Seconds(now.checked_sub(self.last).unwrap().as_secs_f64()),
             count: scored,
         });
         self.last = now;
@@ -117,6 +118,7 @@ pub fn search(
     }
     let stop = || budget.stop().is_some();
 
+    let mut priced = 0;
     // Baselines first: they are candidates too, so that the answer is never slower than any of them.
     let mut baselines: BTreeMap<&'static str, (Option<(Baseline, u8)>, String)> = BTreeMap::new();
     for (name, split) in [
@@ -127,9 +129,12 @@ pub fn search(
         let mut kept: Option<(Baseline, u8)> = None;
         let mut why = String::new();
         for (space, &zero) in spaces.iter().zip(&levels) {
-            let (found, reason, scored) = baselines::best(space, split, &stop);
-            clock.scored += scored;
-            why = reason;
+            let limit = kept.as_ref().map_or(f64::INFINITY, |k| k.0.step);
+            let (found, reason, scored) = baselines::best(space, split, limit, &stop);
+            priced += scored;
+            if kept.is_none() {
+                why = reason;
+            }
             if let Some(found) = found
                 && kept.as_ref().is_none_or(|k| found.step < k.0.step)
             {
@@ -138,7 +143,7 @@ pub fn search(
         }
         baselines.insert(name, (kept, why));
     }
-    clock.phase("baselines", 0);
+    clock.phase("baselines", priced);
 
     let counts = spaces[0].counts();
     let effort = effort(&spaces[0]);
@@ -157,13 +162,24 @@ pub fn search(
             origin: format!("uniform degrees: {}", b.label),
         })
         .collect();
-    for (table, &zero) in tables.iter().zip(&levels) {
+    let mut pools: Vec<Vec<Template>> = Vec::new();
+    for (i, (table, &zero)) in tables.iter().zip(&levels).enumerate() {
+        // Higher levels differ from the first only where a stage has several replicas: half the work.
+        let effort = if i == 0 {
+            effort
+        } else {
+            Effort {
+                rounds: effort.rounds.div_ceil(2),
+                ..effort
+            }
+        };
         let mut solver = Solver::new(table, counts.clone(), effort, budget);
         if let Some(best) = ranked.iter().map(|r| r.step).min_by(f64::total_cmp) {
             solver.aim(best);
         }
         solver.run(floor);
         ranked.extend(solver.ranked().into_iter().take(8).map(|c| found(c, zero)));
+        pools.push(solver.templates().cloned().collect());
         let scored = solver.scored;
         clock.phase("columns", scored);
         if stop() {
@@ -215,7 +231,9 @@ pub fn search(
     }
     // A search on fewer classes may find what the search on all missed.
     let (fastest, without) = loop {
-        let (fastest, without, better) = groups(&tables, &levels, &counts, &best, budget);
+        let index = levels.iter().position(|&z| z == best.zero).unwrap_or(0);
+        let pool = pools.get(index).map_or(&[][..], Vec::as_slice);
+        let (fastest, without, better) = groups(&tables[index], pool, &counts, &best, budget);
         let Some(better) = better else {
             break (fastest, without);
         };
@@ -231,6 +249,7 @@ pub fn search(
     }
 
     let index = levels.iter().position(|&z| z == best.zero).unwrap_or(0);
+
     let setting = &settings[index];
     let mut cache = Cache::default();
     let (mut prediction, entries) = price(setting, &best.pipelines, &mut cache)?;
@@ -238,8 +257,8 @@ pub fn search(
     prediction.bound_s = Some(Seconds(bound_s));
     prediction.gap = Some(1.0 - bound_s / prediction.step_time_s.0);
     prediction.bound_space = Some(format!(
-        "full, in-order 1F1B with free depths, whole layers, one class per stage, equal rows, micro-batch up to {}; {bound_kind}",
-        spaces[0].micro_batches.last().copied().unwrap_or(1),
+        "full, in-order 1F1B with free depths, whole layers, one class per stage, equal rows, up to {} rows per replica; {bound_kind}",
+        options.max_micro_batch,
     ));
     let alternatives = Alternatives {
         uniform: baseline_row(&baselines["uniform"], best.step),
@@ -423,43 +442,34 @@ fn tighten(
 /// The best plan on the fastest class alone, and the step time without each device group; also the best plan found on
 /// the way if it is faster than `best`.
 fn groups(
-    tables: &[Table<'_>],
-    levels: &[u8],
+    table: &Table<'_>,
+    pool: &[Template],
     counts: &[u32],
     best: &Best,
     budget: &dyn Budget,
 ) -> (Alternative, BTreeMap<String, Alternative>, Option<Best>) {
-    let space = tables[0].space;
+    let space = table.space;
     let quick = Effort {
-        rounds: 4,
+        rounds: 3,
         beam: 3,
         pack_nodes: 5_000,
-        polish: 30,
+        polish: 20,
         finalists: 1,
     };
     let mut better: Option<Best> = None;
     let mut solve = |subset: &[u32]| -> Option<f64> {
-        let mut least: Option<f64> = None;
-        for (table, &zero) in tables.iter().zip(levels) {
-            if budget.stop().is_some() {
-                break;
-            }
-            let floor = bound::capacity(table, subset);
-            let mut solver = Solver::new(table, subset.to_vec(), quick, budget);
-            solver.run(floor.max(best.step * 0.5));
-            let first = solver.ranked().first().copied();
-            let step = first.map(|c| c.step);
-            if let Some(candidate) = first
-                && candidate.step < better.as_ref().map_or(best.step * (1.0 - 1e-9), |b| b.step)
-            {
-                better = Some(found(candidate, zero));
-            }
-            least = match (least, step) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
+        if budget.stop().is_some() {
+            return None;
         }
-        least
+        let floor = bound::capacity(table, subset);
+        let mut solver = Solver::new(table, subset.to_vec(), quick, budget);
+        solver.seed(pool.iter());
+        solver.run(floor.max(best.step));
+        let first = solver.ranked().first().copied()?;
+        if first.step < better.as_ref().map_or(best.step * (1.0 - 1e-9), |b| b.step) {
+            better = Some(found(first, best.zero));
+        }
+        Some(first.step)
     };
     let name = |class: usize| {
         let c = &space.classes[class];

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cost::pipeline::{Depth, Scratch, StageTime, Suffix};
+use crate::cost::pipeline::{Depth, StageTime, Suffix};
 use crate::cost::price::Cache;
 
 use super::assemble::{Candidate, Draft, Lane};
@@ -48,7 +48,6 @@ struct Enumeration<'t, 'a> {
     scored: u64,
     structures: Vec<Structure>,
     cache: Cache,
-    scratch: Scratch,
 }
 
 /// Searches everything below `incumbent` seconds (infinite if no plan is known) with at most `work` steps.
@@ -69,7 +68,6 @@ pub(super) fn close(
         scored: 0,
         structures: Vec::new(),
         cache: Cache::default(),
-        scratch: Scratch::default(),
     };
     let num_atoms = table.space.setting.model.atoms.len();
     for &b in &table.space.micro_batches {

@@ -5,6 +5,7 @@
 //! * [`space`]: which stage options exist (class, tp, cp, replicas, ep) and which micro-batch sizes;
 //! * [`table`]: time and memory of any atom range under an option, from prefix sums (the *stage table*);
 //! * [`template`]: one pipeline shape: times, least recompute that fits, micro-batches it finishes within a time;
+//! * [`seeds`]: templates of regular structure to start from;
 //! * [`pricing`]: for a time limit and prices per class, the templates that finish most per priced device;
 //! * [`master`]: the LP over templates (its dual gives the prices) and the integer packing;
 //! * [`placement`]: counts to device ids; [`assemble`]: a packing to pipelines and their exact price;
@@ -27,6 +28,7 @@ mod master;
 mod placement;
 mod polish;
 mod pricing;
+mod seeds;
 mod solve;
 mod space;
 mod table;

@@ -97,7 +97,7 @@ fn neighbours(template: &Template) -> Vec<Template> {
             let depth = next.stages[s].depth;
             if up {
                 next.stages[s].depth = depth + 1;
-                for upstream in next.stages[..s].iter_mut() {
+                for upstream in &mut next.stages[..s] {
                     upstream.depth = upstream.depth.max(depth + 1);
                 }
             } else if depth > 1 {

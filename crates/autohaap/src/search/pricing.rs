@@ -26,6 +26,8 @@ pub(super) struct Round<'p> {
     pub(super) others: u32,
     /// Labels kept per position.
     pub(super) beam: usize,
+    /// Whether the prices come from an LP, so that only templates worth more than their price matter.
+    pub(super) cut: bool,
 }
 
 #[derive(Clone)]
@@ -42,13 +44,16 @@ struct Label {
 /// Classes whose devices a label counts exactly; clusters with more are merged before the search.
 pub(super) const MAX_CLASSES: usize = 8;
 
+/// Ratio of neighbouring micro-batch counts tried.
+const GRID_STEP: f64 = 1.6;
+
 /// Micro-batch counts tried, up to `most`: a geometric grid.
 fn grid(most: u32) -> Vec<u32> {
     let mut values = Vec::new();
     let mut m = 1.0_f64;
     while (m as u32) < most {
         values.push(m as u32);
-        m = (m * 1.45).max(m + 1.0);
+        m = (m * GRID_STEP).max(m + 1.0);
     }
     values.push(most);
     values
@@ -85,8 +90,8 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
         return Vec::new();
     }
     let m = f64::from(micro_batches);
-    // Cheapest way to run the atoms before a position, fill ignored: guides the beam.
-    let mut floor = vec![0.0; num_atoms + 1];
+    // Cheapest way to run the atoms before a position, fill ignored.
+    let mut before = vec![0.0; num_atoms + 1];
     for i in 0..num_atoms {
         let cheapest = rows
             .iter()
@@ -95,7 +100,17 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
                     / round.time
             })
             .fold(f64::INFINITY, f64::min);
-        floor[i + 1] = floor[i] + cheapest;
+        before[i + 1] = before[i] + cheapest;
+    }
+    // A template enters the LP only if it finishes more than its devices' prices; it may do up to a grid step more
+    // micro-batches than it is priced for.
+    let cutoff = if round.cut {
+        f64::from(micro_batch) * m * GRID_STEP
+    } else {
+        f64::INFINITY
+    };
+    if before[num_atoms] >= cutoff {
+        return Vec::new();
     }
     let links: Vec<Vec<Option<f64>>> = rows
         .iter()
@@ -114,46 +129,45 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
     at[num_atoms].push(0);
     for end in (1..=num_atoms).rev() {
         let labels = prune(&mut at[end], &arena, round.beam);
-        for label_index in labels {
-            let label = arena[label_index].clone();
-            for (row_index, row) in rows.iter().enumerate() {
-                let class = row.option.class;
-                let devices = row.option.devices();
-                if u32::from(label.used[class]) + devices > round.counts[class] {
-                    continue;
-                }
-                let link = match label.row {
-                    None => 0.0,
-                    Some(next) => match links[row_index][next] {
-                        Some(seconds) => seconds,
-                        None => continue,
-                    },
-                };
-                let cost = label.cost + round.prices[class] * f64::from(devices);
-                let holders = row.holders(round.others + row.option.replicas);
-                let least = (0..end)
-                    .rev()
-                    .find(|&a| m * row.compute(a, end) > round.time)
-                    .map_or(0, |a| a + 1);
-                let mut tried = 0;
-                let mut a = least;
-                // The largest range that fits first, then a few smaller ones.
-                while a < end && tried < 3 {
-                    let made = stage(
-                        table,
-                        row,
-                        (a, end),
-                        link,
-                        &label.suffix,
-                        micro_batches,
-                        holders,
-                        round.time,
-                    );
-                    if let Some((depth, suffix)) = made {
-                        tried += 1;
+        if labels.is_empty() {
+            continue;
+        }
+        for (row_index, row) in rows.iter().enumerate() {
+            let class = row.option.class;
+            let devices = row.option.devices();
+            let price = round.prices[class] * f64::from(devices);
+            let holders = row.holders(round.others + row.option.replicas);
+            // The largest range that meets the time, then smaller ones, until three have made a stage.
+            let mut a = (0..end)
+                .rev()
+                .find(|&a| m * row.compute(a, end) > round.time)
+                .map_or(0, |a| a + 1);
+            let mut tried = 0;
+            while a < end && tried < 3 {
+                let mut made = false;
+                let mut range: Option<Range> = None;
+                for &label_index in &labels {
+                    let label = &arena[label_index];
+                    let cost = label.cost + price;
+                    if u32::from(label.used[class]) + devices > round.counts[class]
+                        || cost + before[a] >= cutoff
+                    {
+                        continue;
+                    }
+                    let link = match label.row {
+                        None => 0.0,
+                        Some(next) => match links[row_index][next] {
+                            Some(seconds) => seconds,
+                            None => continue,
+                        },
+                    };
+                    let range =
+                        range.get_or_insert_with(|| Range::new(table, row, (a, end), holders, micro_batches));
+                    if let Some((depth, suffix)) = range.stage(table, row, link, &label.suffix, round.time) {
+                        made = true;
                         let mut used = label.used;
                         used[class] += devices as u16;
-                        arena.push(Label {
+                        let next = Label {
                             cost,
                             suffix,
                             row: Some(row_index),
@@ -161,16 +175,17 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
                             depth,
                             parent: label_index,
                             used,
-                        });
+                        };
+                        arena.push(next);
                         at[a].push(arena.len() - 1);
                     }
-                    // Where memory or time refuses, halve the distance; else step by one.
-                    a += if made.is_none() { ((end - a) / 6).max(1) } else { 1 };
                 }
+                tried += u32::from(made);
+                // Where memory or time refuses, skip ahead; else step by one.
+                a += if made { 1 } else { ((end - a) / 6).max(1) };
             }
         }
     }
-    let _ = &floor;
     let best = prune(&mut at[0], &arena, 3);
     best.into_iter()
         .map(|index| {
@@ -192,58 +207,115 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
         .collect()
 }
 
-/// A stage before a suffix: its depth and the longer suffix, if it fits memory and time.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "one call site; a struct would only rename the arguments"
-)]
-pub(super) fn stage(
-    table: &Table<'_>,
-    row: &Row,
-    range: (usize, usize),
-    link: f64,
-    suffix: &Suffix,
-    micro_batches: u32,
+/// An atom range on a row: what does not depend on the stages after it, computed once.
+struct Range {
+    atoms: (usize, usize),
     holders: Holders,
-    time: f64,
-) -> Option<(u32, Suffix)> {
-    let tail = row.optimizer(table.space, range.0, range.1, holders);
-    let deepest_needed = micro_batches.min(suffix.depth + 8);
-    let deepest = row.deepest(table.space, range, deepest_needed, holders, true);
-    if deepest < suffix.depth.min(micro_batches) {
-        return None;
-    }
-    let attempt = |w: u32| -> Option<(u32, Suffix)> {
-        let fit = row.fit(table.space, range, w, holders)?;
-        let stage = StageTime {
-            forward: fit.forward,
-            backward: fit.backward,
-            link_forward: link,
-            link_backward: link,
-        };
-        let (depth, longer) = best_depth(&stage, suffix, micro_batches, w, tail)?;
-        (longer.step <= time).then_some((depth, longer))
-    };
-    // Without recompute as deep as memory allows, and as deep as helps at all.
-    let shallow = row
-        .deepest(table.space, range, deepest_needed, holders, false)
-        .min(deepest);
-    let mut best: Option<(u32, Suffix)> = None;
-    let mut depths = vec![shallow, suffix.depth, suffix.depth + 1, deepest];
-    depths.retain(|&w| w >= suffix.depth.min(micro_batches) && w >= 1 && w <= deepest);
-    depths.dedup();
-    for w in depths {
-        if let Some(made) = attempt(w)
-            && best.is_none_or(|kept| made.1.span < kept.1.span)
-        {
-            best = Some(made);
-        }
-    }
-    best
+    micro_batches: u32,
+    /// Deepest limit with any recompute, up to [`DEEPEST`].
+    deepest: u32,
+    /// Deepest limit without recompute.
+    shallow: u32,
+    tail: f64,
+    /// Forward and backward seconds by depth.
+    fits: Vec<(u32, Option<(f64, f64)>)>,
 }
 
-/// Keeps the labels that no other beats in cost, span, step, round trip and depth, the cheapest first, at most `beam`.
-fn prune(labels: &mut Vec<usize>, arena: &[Label], beam: usize) -> Vec<usize> {
+/// Deepest in-flight limit that pricing considers.
+const DEEPEST: u32 = 48;
+
+impl Range {
+    fn new(
+        table: &Table<'_>,
+        row: &Row,
+        atoms: (usize, usize),
+        holders: Holders,
+        micro_batches: u32,
+    ) -> Self {
+        let most = micro_batches.min(DEEPEST);
+        let deepest = row.deepest(table.space, atoms, most, holders, true);
+        let shallow = if deepest == 0 {
+            0
+        } else {
+            row.deepest(table.space, atoms, deepest, holders, false)
+        };
+        let tail = row.optimizer(table.space, atoms.0, atoms.1, holders);
+        Self {
+            atoms,
+            holders,
+            micro_batches,
+            deepest,
+            shallow,
+            tail,
+            fits: Vec::new(),
+        }
+    }
+
+    fn fit(&mut self, table: &Table<'_>, row: &Row, depth: u32) -> Option<(f64, f64)> {
+        // Without recompute all depths up to the limit cost the same.
+        let depth = if depth <= self.shallow {
+            self.shallow
+        } else {
+            depth
+        };
+        if let Some(known) = self.fits.iter().find(|f| f.0 == depth) {
+            return known.1;
+        }
+        let made = row
+            .fit(table.space, self.atoms, depth, self.holders)
+            .map(|f| (f.forward, f.backward));
+        self.fits.push((depth, made));
+        made
+    }
+
+    /// The stage before a suffix: its depth and the longer suffix, if it fits memory and time.
+    fn stage(
+        &mut self,
+        table: &Table<'_>,
+        row: &Row,
+        link: f64,
+        suffix: &Suffix,
+        time: f64,
+    ) -> Option<(u32, Suffix)> {
+        let floor = suffix.depth.min(self.micro_batches).max(1);
+        let limit = self.deepest.min(suffix.depth + super::lattice::DEPTH_STEP);
+        if limit < floor {
+            return None;
+        }
+        let mut best: Option<(u32, Suffix)> = None;
+        let mut tried = [0u32; 4];
+        // As deep as memory allows without recompute, the least depth, one more, and as deep as it goes.
+        for (i, w) in [self.shallow.min(limit), floor, floor + 1, limit]
+            .into_iter()
+            .enumerate()
+        {
+            if w < floor || w > limit || tried[..i].contains(&w) {
+                continue;
+            }
+            tried[i] = w;
+            let Some((forward, backward)) = self.fit(table, row, w) else {
+                continue;
+            };
+            let stage = StageTime {
+                forward,
+                backward,
+                link_forward: link,
+                link_backward: link,
+            };
+            if let Some((depth, longer)) = best_depth(&stage, suffix, self.micro_batches, w, self.tail)
+                && longer.step <= time
+                && best.is_none_or(|kept| longer.span < kept.1.span)
+            {
+                best = Some((depth, longer));
+            }
+        }
+        best
+    }
+}
+
+/// Keeps labels that no other beats in cost, span, step, first trip and depth: the cheapest half of `beam`, and the rest
+/// spread over the front up to the fastest.
+fn prune(labels: &mut [usize], arena: &[Label], beam: usize) -> Vec<usize> {
     labels.sort_by(|&x, &y| {
         let (a, b) = (&arena[x], &arena[y]);
         a.cost
@@ -251,23 +323,31 @@ fn prune(labels: &mut Vec<usize>, arena: &[Label], beam: usize) -> Vec<usize> {
             .then(a.suffix.step.total_cmp(&b.suffix.step))
             .then(x.cmp(&y))
     });
-    let mut kept: Vec<usize> = Vec::new();
+    let mut front: Vec<usize> = Vec::new();
     for &x in labels.iter() {
         let a = &arena[x];
-        let beaten = kept.iter().any(|&y| {
+        let beaten = front.iter().any(|&y| {
             let b = &arena[y];
-            b.cost <= a.cost
-                && b.suffix.span <= a.suffix.span
+            b.suffix.span <= a.suffix.span
                 && b.suffix.step <= a.suffix.step
                 && b.suffix.first_trip <= a.suffix.first_trip
                 && b.suffix.depth <= a.suffix.depth
         });
         if !beaten {
-            kept.push(x);
-            if kept.len() >= beam {
+            front.push(x);
+            if front.len() >= 4 * beam {
                 break;
             }
         }
+    }
+    if front.len() <= beam {
+        return front;
+    }
+    let cheap = beam.div_ceil(2);
+    let spread = beam - cheap;
+    let mut kept: Vec<usize> = front[..cheap].to_vec();
+    for i in 1..=spread {
+        kept.push(front[cheap - 1 + i * (front.len() - cheap) / spread]);
     }
     kept
 }

@@ -1,6 +1,6 @@
 //! One search over given device counts: column generation inside a bisection on the step time, then exact prices.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::cost::pipeline::Scratch;
 use crate::cost::price::Cache;
@@ -10,6 +10,7 @@ use super::assemble::{Candidate, Draft, Lane};
 use super::master::{self, Column};
 use super::polish::polish;
 use super::pricing::{self, Round};
+use super::seeds;
 use super::table::Table;
 use super::template::{Template, TemplateKey, Timed};
 use crate::units::Seconds;
@@ -79,6 +80,25 @@ impl<'t, 'a> Solver<'t, 'a> {
         }
     }
 
+    /// The templates found so far.
+    pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
+        self.pool.iter().map(|e| &e.template)
+    }
+
+    /// Starts from templates found by another search.
+    pub(super) fn seed<'s>(&mut self, templates: impl Iterator<Item = &'s Template>) {
+        for template in templates {
+            let counts = template.counts(self.counts.len());
+            if counts
+                .iter()
+                .zip(&self.counts)
+                .all(|(n, available)| n <= available)
+            {
+                self.add(template.clone());
+            }
+        }
+    }
+
     /// A step time known from elsewhere, seconds: the search starts below it.
     pub(super) fn aim(&mut self, step: f64) {
         self.aim = Some(step);
@@ -113,16 +133,6 @@ impl<'t, 'a> Solver<'t, 'a> {
         }
         self.candidates.push(candidate);
         Some(step)
-    }
-
-    /// Keeps an exactly priced candidate made elsewhere.
-    pub(super) fn keep(&mut self, candidate: Candidate) {
-        if self.seen.insert(candidate.draft.key()) {
-            for lane in &candidate.draft.lanes {
-                self.add(lane.template.clone());
-            }
-            self.candidates.push(candidate);
-        }
     }
 
     fn add(&mut self, template: Template) -> bool {
@@ -195,6 +205,12 @@ impl<'t, 'a> Solver<'t, 'a> {
         let batch = self.table.space.setting.training.global_batch as f64;
         let mut rounds = self.effort.rounds;
         let mut others = self.typical_others();
+        let first = self.best_step().or(self.aim).unwrap_or(floor * 2.0);
+        for template in seeds::regular(self.table, &self.counts, first, others) {
+            self.add(template);
+        }
+        let columns = self.columns(first, others);
+        self.pack(&columns, first, batch);
         // Without any plan yet, look for one at growing times.
         let mut high = self.best_step().or(self.aim).unwrap_or(floor * 2.0);
         let mut tries = 0;
@@ -240,9 +256,9 @@ impl<'t, 'a> Solver<'t, 'a> {
             if self.stopped() {
                 break;
             }
-            let (prices, value) = match master::prices(&columns, &self.counts) {
-                Some(found) if !columns.is_empty() => found,
-                _ => (vec![1.0; self.counts.len()], 0.0),
+            let (prices, value, cut) = match master::prices(&columns, &self.counts) {
+                Some((prices, value)) if !columns.is_empty() => (prices, value, true),
+                _ => (vec![1.0; self.counts.len()], 0.0, false),
             };
             if value >= batch * 1.0 {
                 feasible = true;
@@ -261,6 +277,7 @@ impl<'t, 'a> Solver<'t, 'a> {
                     counts: &self.counts,
                     others,
                     beam: self.effort.beam,
+                    cut,
                 },
             );
             for template in found {
@@ -339,7 +356,7 @@ impl<'t, 'a> Solver<'t, 'a> {
     pub(super) fn ranked(&self) -> Vec<&Candidate> {
         let mut by_step: Vec<&Candidate> = self.candidates.iter().collect();
         by_step.sort_by(|a, b| a.step.total_cmp(&b.step).then(a.draft.key().cmp(&b.draft.key())));
-        let mut shapes: BTreeMap<Vec<(u32, Vec<super::space::StageOption>, u32)>, ()> = BTreeMap::new();
+        let mut shapes: BTreeSet<Vec<(u32, Vec<super::space::StageOption>, u32)>> = BTreeSet::new();
         by_step
             .into_iter()
             .filter(|c| {
@@ -352,7 +369,7 @@ impl<'t, 'a> Solver<'t, 'a> {
                         (l.template.micro_batch, options, l.copies)
                     })
                     .collect();
-                shapes.insert(shape, ()).is_none()
+                shapes.insert(shape)
             })
             .collect()
     }

@@ -2,6 +2,7 @@
 
 use crate::cluster::DeviceClass;
 use crate::cost::atom::Setting;
+use crate::model::Sharding;
 
 /// How a stage may be laid over devices of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,11 +42,22 @@ pub(super) struct Space<'a> {
     pub(super) experts: Vec<u64>,
     /// Micro-batch sizes, ascending.
     pub(super) micro_batches: Vec<u32>,
+    /// Most rows of one replica.
+    max_rows: u32,
+    /// Parameters of (dense, routed-expert) tensors.
+    pub(super) parameters: (f64, f64),
 }
 
+/// Largest micro-batch of a dense model: replicas of a stage times rows of each.
+const DENSE_MICRO_BATCH: u32 = 16;
+
+/// Largest micro-batch of a mixture-of-experts model: expert parallelism spans the replicas of a stage, so that a stage
+/// needs many of them.
+const MOE_MICRO_BATCH: u32 = 128;
+
 impl<'a> Space<'a> {
-    /// The space of a setting; `max_micro_batch` limits the micro-batch size in sequences.
-    pub(super) fn new(setting: &'a Setting<'a>, max_micro_batch: u32) -> Self {
+    /// The space of a setting; `max_rows` limits the sequences of a micro-batch that one replica computes.
+    pub(super) fn new(setting: &'a Setting<'a>, max_rows: u32) -> Self {
         let classes = setting.cluster.classes();
         let atoms = &setting.model.atoms;
         let mut twin: Vec<usize> = Vec::with_capacity(atoms.len());
@@ -78,10 +90,23 @@ impl<'a> Space<'a> {
         let batch = setting.training.global_batch.min(u64::from(u32::MAX)) as u32;
         let mut micro_batches = Vec::new();
         let mut size = 1u32;
-        while size <= max_micro_batch.min(batch) {
+        let largest = if experts.is_empty() {
+            DENSE_MICRO_BATCH
+        } else {
+            MOE_MICRO_BATCH
+        };
+        while size <= largest.max(max_rows).min(batch) {
             micro_batches.push(size);
             size *= 2;
         }
+        let count = |expert: bool| -> f64 {
+            let weights = setting.parts.iter().flat_map(|p| &p.weights);
+            weights
+                .filter(|w| !w.tied_copy && (w.sharding == Sharding::Expert) == expert)
+                .map(|w| w.parameters as f64)
+                .sum()
+        };
+        let parameters = (count(false), count(true));
         Self {
             setting,
             classes,
@@ -90,7 +115,14 @@ impl<'a> Space<'a> {
             cps,
             experts,
             micro_batches,
+            max_rows,
+            parameters,
         }
+    }
+
+    /// Most rows of one replica.
+    pub(super) fn max_rows(&self) -> u32 {
+        self.max_rows
     }
 
     /// Devices per class.
@@ -107,11 +139,14 @@ impl<'a> Space<'a> {
         for &tp in self.tps.iter().filter(|&&tp| tp <= per_node) {
             for &cp in self.cps.iter().filter(|&&cp| tp * cp <= per_node.max(8)) {
                 for replicas in (1..=micro_batch).filter(|r| micro_batch.is_multiple_of(*r)) {
+                    if micro_batch / replicas > self.max_rows {
+                        continue;
+                    }
                     let devices = tp * cp * replicas;
                     if devices > available {
                         continue;
                     }
-                    for ep in self.expert_degrees(devices) {
+                    for ep in self.expert_degrees(devices, per_node) {
                         options.push(StageOption {
                             class,
                             tp,
@@ -126,16 +161,23 @@ impl<'a> Space<'a> {
         options
     }
 
-    /// Legal EP degrees of a stage with `devices` devices; 1 for dense models.
-    fn expert_degrees(&self, devices: u32) -> Vec<u32> {
-        (1..=devices)
-            .filter(|&ep| {
-                ep == 1
-                    || (!self.experts.is_empty()
-                        && devices.is_multiple_of(ep)
-                        && self.experts.iter().all(|e| e.is_multiple_of(u64::from(ep))))
-            })
-            .collect()
+    /// EP degrees of a stage with `devices` devices: all legal ones on up to eight devices; on more, none, a node and the
+    /// whole stage. 1 for dense models.
+    fn expert_degrees(&self, devices: u32, per_node: u32) -> Vec<u32> {
+        let legal = |ep: &u32| {
+            devices.is_multiple_of(*ep) && self.experts.iter().all(|e| e.is_multiple_of(u64::from(*ep)))
+        };
+        if self.experts.is_empty() {
+            return vec![1];
+        }
+        let all: Vec<u32> = (1..=devices).filter(legal).collect();
+        if devices <= 8 {
+            return all;
+        }
+        let up_to = |most: u32| all.iter().copied().filter(|ep| *ep <= most).max().unwrap_or(1);
+        let mut few = vec![1, up_to(per_node), up_to(devices)];
+        few.dedup();
+        few
     }
 }
 

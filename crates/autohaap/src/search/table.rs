@@ -3,7 +3,6 @@
 //! Everything the search knows about costs passes through here, so that a stage costs the same in pricing, in
 //! enumeration and (up to the real placement) in the exact price of a plan.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -557,7 +556,6 @@ fn other_places(space: &Space<'_>, option: StageOption, shape: &ReplicaShape) ->
 pub(super) struct Table<'a> {
     /// The space.
     pub(super) space: &'a Space<'a>,
-    rows: BTreeMap<(u32, StageOption), Arc<Row>>,
     by_size: FxHashMap<u32, Vec<Arc<Row>>>,
 }
 
@@ -577,23 +575,16 @@ impl<'a> Table<'a> {
             .par_iter()
             .map(|&(b, option)| Arc::new(Row::new(space, option, b)))
             .collect();
-        let mut rows = BTreeMap::new();
         let mut by_size: FxHashMap<u32, Vec<Arc<Row>>> = FxHashMap::default();
         for row in built {
-            rows.insert((row.micro_batch, row.option), row.clone());
             by_size.entry(row.micro_batch).or_default().push(row);
         }
-        Self { space, rows, by_size }
+        Self { space, by_size }
     }
 
     /// Rows of a micro-batch size, in canonical order.
     pub(super) fn of_size(&self, micro_batch: u32) -> &[Arc<Row>] {
         self.by_size.get(&micro_batch).map_or(&[], Vec::as_slice)
-    }
-
-    /// The row of an option.
-    pub(super) fn row(&self, micro_batch: u32, option: StageOption) -> Option<&Arc<Row>> {
-        self.rows.get(&(micro_batch, option))
     }
 
     /// Seconds of one boundary transfer from a stage under `from` to one under `to`: the best that the classes allow

@@ -16,12 +16,12 @@ pub(super) fn transfer(
     setting: &Setting<'_>,
     pipeline: &Pipeline,
     s: usize,
-    from: &[Vec<Place>],
-    to: &[Vec<Place>],
+    from: &[Vec<Place<'_>>],
+    to: &[Vec<Place<'_>>],
 ) -> Option<f64> {
     let (upstream, downstream) = (&pipeline.stages[s], &pipeline.stages[s + 1]);
     let row_bytes = boundary_bytes(setting, 1).0;
-    let mut flows: Vec<(&Place, &Place, f64)> = Vec::new();
+    let mut flows: Vec<(&Place<'_>, &Place<'_>, f64)> = Vec::new();
     let mut sent = 0u32;
     for (i, sender) in upstream.replicas.iter().enumerate() {
         let own = (sent, sent + sender.rows);
@@ -72,8 +72,8 @@ pub(super) fn transfer(
         let time = setting
             .cluster
             .transfer_time(
-                (a.node, &a.device_type),
-                (b.node, &b.device_type),
+                (a.node, a.device_type),
+                (b.node, b.device_type),
                 Bytes(bytes),
                 shared,
             )?

@@ -24,12 +24,12 @@ pub use predict::price;
 #[derive(Default)]
 pub struct Cache {
     rows: FxHashMap<String, Arc<Vec<AtomCost>>>,
-    nodes: FxHashMap<String, usize>,
+    nodes: place::Nodes,
     scratch: Scratch,
 }
 
 /// One stage of a plan with its times and memory.
-struct PricedStage {
+struct PricedStage<'c> {
     forward: f64,
     backward: f64,
     recompute: f64,
@@ -38,7 +38,7 @@ struct PricedStage {
     /// Per replica and distinct device type: places, costs of all atoms.
     members: Vec<Member>,
     /// Device places of each replica.
-    places: Vec<Vec<Place>>,
+    places: Vec<Vec<Place<'c>>>,
     /// Data-parallel holders.
     copies: Copies,
     optimizer: f64,
@@ -52,19 +52,21 @@ struct Member {
     devices: Vec<usize>,
     shape: ReplicaShape,
     costs: Arc<Vec<AtomCost>>,
+    /// False where an earlier member of the stage has the same costs and rows.
+    distinct: bool,
 }
 
 /// A pipeline with its event-order run.
-struct PricedPipeline {
-    stages: Vec<PricedStage>,
+struct PricedPipeline<'c> {
+    stages: Vec<PricedStage<'c>>,
     times: Vec<StageTime>,
     depths: Vec<u32>,
     run: Run,
 }
 
 /// Everything that a prediction is made of.
-struct Priced {
-    pipelines: Vec<PricedPipeline>,
+struct Priced<'c> {
+    pipelines: Vec<PricedPipeline<'c>>,
     /// End of each stage's gradient reduction, exposed part, seconds.
     sync: Vec<Vec<(f64, f64)>>,
     step: f64,
@@ -79,16 +81,58 @@ pub fn price_step(
     pipelines: &[Pipeline],
     cache: &mut Cache,
 ) -> Result<(Seconds, bool), Problems> {
-    let priced = evaluate(setting, pipelines, cache)?;
+    let priced = whole(setting, pipelines, cache)?;
     let fits = priced.pipelines.iter().zip(pipelines).all(|(p, pipeline)| {
-        p.stages.iter().enumerate().all(|(s, stage)| {
-            stage.members.iter().all(|m| {
-                let items = member_memory(setting, pipeline, s, stage, m);
-                items.total <= items.limit
-            })
-        })
+        p.stages
+            .iter()
+            .enumerate()
+            .all(|(s, stage)| stage_fits(setting, pipeline, s, stage))
     });
     Ok((Seconds(priced.step), fits))
+}
+
+/// Outcome of a price that only matters below a limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Below {
+    /// The step time, below the limit.
+    Step(Seconds),
+    /// At or above the limit.
+    Slow,
+    /// Some device does not fit.
+    Over,
+}
+
+/// Step time of placed pipelines if they fit and stay below `limit` seconds, else the reason as soon as it is known.
+///
+/// # Errors
+/// As [`price_step`].
+pub fn price_below(
+    setting: &Setting<'_>,
+    pipelines: &[Pipeline],
+    cache: &mut Cache,
+    limit: f64,
+) -> Result<Below, Problems> {
+    Ok(match evaluate(setting, pipelines, cache, Some(limit))? {
+        Err(reason) => reason,
+        Ok(priced) if priced.step < limit => Below::Step(Seconds(priced.step)),
+        Ok(_) => Below::Slow,
+    })
+}
+
+/// An evaluation without a limit, which always has a result.
+fn whole<'s>(
+    setting: &'s Setting<'_>,
+    pipelines: &[Pipeline],
+    cache: &mut Cache,
+) -> Result<Priced<'s>, Problems> {
+    evaluate(setting, pipelines, cache, None)?.map_err(|_| Problems::new())
+}
+
+fn stage_fits(setting: &Setting<'_>, pipeline: &Pipeline, s: usize, stage: &PricedStage<'_>) -> bool {
+    stage.members.iter().filter(|m| m.distinct).all(|m| {
+        let items = member_memory(setting, pipeline, s, stage, m);
+        items.total <= items.limit
+    })
 }
 
 /// Step time, whether every device fits, and the peak of every device in plan order (bytes): one line of a batch.
@@ -100,7 +144,7 @@ pub fn price_lines(
     pipelines: &[Pipeline],
     cache: &mut Cache,
 ) -> Result<(Seconds, bool, Vec<f64>), Problems> {
-    let priced = evaluate(setting, pipelines, cache)?;
+    let priced = whole(setting, pipelines, cache)?;
     let mut fits = true;
     let mut memory = Vec::new();
     for (p, pipeline) in priced.pipelines.iter().zip(pipelines) {
@@ -125,7 +169,7 @@ fn member_memory(
     setting: &Setting<'_>,
     pipeline: &Pipeline,
     s: usize,
-    priced: &PricedStage,
+    priced: &PricedStage<'_>,
     member: &Member,
 ) -> MemoryItems {
     let stage = &pipeline.stages[s];
@@ -143,7 +187,7 @@ fn member_memory(
         .iter()
         .map(|&d| {
             let place = &priced.places[member.replica][d];
-            setting.cluster.memory_limit(place.node, &place.device_type)
+            setting.cluster.memory_limit(place.node, place.device_type)
         })
         .reduce(crate::units::Bytes::min)
         .unwrap_or_default();
@@ -175,12 +219,20 @@ fn modes(stage: &Stage) -> Vec<Recompute> {
     modes
 }
 
-fn evaluate(setting: &Setting<'_>, pipelines: &[Pipeline], cache: &mut Cache) -> Result<Priced, Problems> {
+fn evaluate<'s>(
+    setting: &'s Setting<'_>,
+    pipelines: &[Pipeline],
+    cache: &mut Cache,
+    limit: Option<f64>,
+) -> Result<Result<Priced<'s>, Below>, Problems> {
     structure(setting, pipelines)?;
     let holders = sync::holders(setting, pipelines);
     let mut priced = Vec::with_capacity(pipelines.len());
     for (p, pipeline) in pipelines.iter().enumerate() {
-        priced.push(one_pipeline(setting, p, pipeline, &holders, cache)?);
+        match one_pipeline(setting, p, pipeline, &holders, cache, limit)? {
+            Ok(one) => priced.push(one),
+            Err(reason) => return Ok(Err(reason)),
+        }
     }
     let sync = sync::reduce(setting, pipelines, &priced)?;
     let step = priced
@@ -188,11 +240,11 @@ fn evaluate(setting: &Setting<'_>, pipelines: &[Pipeline], cache: &mut Cache) ->
         .zip(&sync)
         .flat_map(|(p, ends)| p.stages.iter().zip(ends).map(|(s, (end, _))| end + s.optimizer))
         .fold(0.0, f64::max);
-    Ok(Priced {
+    Ok(Ok(Priced {
         pipelines: priced,
         sync,
         step,
-    })
+    }))
 }
 
 /// What every later index relies on; `check` reports these and all other rules in detail.
@@ -245,16 +297,32 @@ fn structure(setting: &Setting<'_>, pipelines: &[Pipeline]) -> Result<(), Proble
     problems.or(())
 }
 
-fn one_pipeline(
-    setting: &Setting<'_>,
+/// A pipeline with its times; with a limit, the reason why they do not matter.
+fn one_pipeline<'s>(
+    setting: &'s Setting<'_>,
     index: usize,
     pipeline: &Pipeline,
     holders: &sync::Holders,
     cache: &mut Cache,
-) -> Result<PricedPipeline, Problems> {
+    limit: Option<f64>,
+) -> Result<Result<PricedPipeline<'s>, Below>, Problems> {
     let mut stages = Vec::with_capacity(pipeline.stages.len());
     for (s, stage) in pipeline.stages.iter().enumerate() {
         stages.push(one_stage(setting, (index, s), stage, holders, cache)?);
+    }
+    if let Some(limit) = limit {
+        let m = f64::from(pipeline.micro_batches);
+        let late = stages.iter().any(|s| m * (s.forward + s.backward) >= limit);
+        if late {
+            return Ok(Err(Below::Slow));
+        }
+        if !stages
+            .iter()
+            .enumerate()
+            .all(|(s, stage)| stage_fits(setting, pipeline, s, stage))
+        {
+            return Ok(Err(Below::Over));
+        }
     }
     for s in 0..stages.len().saturating_sub(1) {
         let link = boundary::transfer(setting, pipeline, s, &stages[s].places, &stages[s + 1].places)
@@ -297,21 +365,21 @@ fn one_pipeline(
         .hint("use limits that do not rise downstream, for example the number of stages from this one on")
         .into());
     }
-    Ok(PricedPipeline {
+    Ok(Ok(PricedPipeline {
         stages,
         times,
         depths,
         run,
-    })
+    }))
 }
 
-fn one_stage(
-    setting: &Setting<'_>,
+fn one_stage<'s>(
+    setting: &'s Setting<'_>,
     (p, s): (usize, usize),
     stage: &Stage,
     holders: &sync::Holders,
     cache: &mut Cache,
-) -> Result<PricedStage, Problems> {
+) -> Result<PricedStage<'s>, Problems> {
     let [a, b] = stage.atoms;
     let places = place::locate(
         setting.cluster,
@@ -319,7 +387,8 @@ fn one_stage(
         &format!("pipelines[{p}].stages[{s}]"),
         &mut cache.nodes,
     )?;
-    let shapes = place::shapes(setting.cluster, stage, &places);
+    let shapes = place::shapes(setting.cluster, stage, &places, &cache.nodes);
+    let mut seen: Vec<(String, crate::units::Bytes)> = Vec::new();
     let modes = modes(stage);
     let copies = holders.copies(stage);
     let mut priced = PricedStage {
@@ -335,7 +404,13 @@ fn one_stage(
         atom_backward: vec![0.0; b - a],
     };
     for (replica, devices, shape) in shapes {
-        let key = format!("{shape:?}");
+        let key = key(&shape);
+        let place = &priced.places[replica][devices[0]];
+        let own = (
+            key.clone(),
+            setting.cluster.memory_limit(place.node, place.device_type),
+        );
+        let distinct = !seen.contains(&own);
         let costs = match cache.rows.get(&key) {
             Some(costs) => costs.clone(),
             None => {
@@ -344,6 +419,17 @@ fn one_stage(
                 costs
             }
         };
+        if !distinct {
+            priced.members.push(Member {
+                replica,
+                devices,
+                shape,
+                costs,
+                distinct,
+            });
+            continue;
+        }
+        seen.push(own);
         let (mut forward, mut backward, mut recompute, mut communication) = (0.0, 0.0, 0.0, 0.0);
         let mut optimizer = (crate::units::Bytes::ZERO, crate::units::Bytes::ZERO);
         for (i, cost) in costs[a..b].iter().enumerate() {
@@ -390,9 +476,41 @@ fn one_stage(
             devices,
             shape,
             costs,
+            distinct,
         });
     }
     Ok(priced)
+}
+
+/// What the costs of a replica depend on, as text.
+fn key(shape: &ReplicaShape) -> String {
+    use std::fmt::Write as _;
+    let mut key = String::with_capacity(96);
+    // Writing to a string cannot fail.
+    let _ = write!(
+        key,
+        "{}|{:x}|{},{},{},{},{},{}",
+        shape.device_type,
+        shape.speed_factor.to_bits(),
+        shape.tp,
+        shape.cp,
+        shape.rows,
+        shape.ep,
+        shape.etp,
+        shape.stage_replicas
+    );
+    for group in [
+        &shape.tp_group,
+        &shape.cp_group,
+        &shape.ep_group,
+        &shape.stage_group,
+    ] {
+        let _ = write!(key, "|{}", group.concurrent);
+        for (node, device_type, ranks) in &group.members {
+            let _ = write!(key, ";{node},{device_type},{ranks}");
+        }
+    }
+    key
 }
 
 /// Costs of all atoms on a replica; identical neighbours are computed once.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cache, Priced, evaluate, member_memory};
+use super::{Cache, Priced, member_memory, whole};
 use crate::cluster::Precision;
 use crate::cost::atom::Setting;
 use crate::cost::memory::grade;
@@ -21,7 +21,7 @@ pub fn price(
     pipelines: &[Pipeline],
     cache: &mut Cache,
 ) -> Result<(Prediction, Vec<ProfileEntry>), Problems> {
-    let priced = evaluate(setting, pipelines, cache)?;
+    let priced = whole(setting, pipelines, cache)?;
     let training = setting.training;
     let step = priced.step;
     let tokens = training.global_batch as f64 * training.seq_len as f64;
@@ -94,7 +94,7 @@ fn precision_name(precision: Precision) -> &'static str {
     }
 }
 
-fn stages(priced: &Priced, step: f64) -> Vec<StagePrediction> {
+fn stages(priced: &Priced<'_>, step: f64) -> Vec<StagePrediction> {
     let mut rows = Vec::new();
     for (p, pipeline) in priced.pipelines.iter().enumerate() {
         for (s, stage) in pipeline.stages.iter().enumerate() {
@@ -116,7 +116,11 @@ fn stages(priced: &Priced, step: f64) -> Vec<StagePrediction> {
     rows
 }
 
-fn devices(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced) -> (Vec<DevicePrediction>, bool) {
+fn devices(
+    setting: &Setting<'_>,
+    pipelines: &[Pipeline],
+    priced: &Priced<'_>,
+) -> (Vec<DevicePrediction>, bool) {
     let mut rows = Vec::new();
     let mut fits = true;
     for (pipeline, pricing) in pipelines.iter().zip(&priced.pipelines) {
@@ -135,7 +139,7 @@ fn devices(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced) -> (V
                     fits &= grade != Grade::Over;
                     rows.push(DevicePrediction {
                         device: device.clone(),
-                        device_type: stage.places[r][d].device_type.clone(),
+                        device_type: stage.places[r][d].device_type.to_owned(),
                         memory_bytes: items,
                         grade,
                     });
@@ -150,7 +154,7 @@ fn devices(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced) -> (V
 fn utilisation(
     setting: &Setting<'_>,
     pipelines: &[Pipeline],
-    priced: &Priced,
+    priced: &Priced<'_>,
 ) -> (BTreeMap<String, f64>, f64) {
     let training = setting.training;
     let mut done: BTreeMap<String, (f64, f64)> = BTreeMap::new();
@@ -169,14 +173,14 @@ fn utilisation(
                     let peak = setting
                         .cluster
                         .device_types
-                        .get(&place.device_type)
+                        .get(place.device_type)
                         .and_then(|d| {
                             d.datasheet_peak
                                 .get(&training.precision)
                                 .or(d.measured_peak.as_ref())
                         })
                         .map_or(0.0, |p| p.value.0);
-                    let sum = done.entry(place.device_type.clone()).or_default();
+                    let sum = done.entry(place.device_type.to_owned()).or_default();
                     sum.0 += share;
                     sum.1 += peak;
                 }
@@ -192,7 +196,7 @@ fn utilisation(
 }
 
 /// Share of the busy time by provenance: compute by the device's step of the ladder, communication by the links'.
-fn provenance(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced) -> BTreeMap<String, f64> {
+fn provenance(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced<'_>) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     for (p, (pipeline, pricing)) in pipelines.iter().zip(&priced.pipelines).enumerate() {
         let m = f64::from(pipeline.micro_batches);
@@ -218,7 +222,7 @@ fn provenance(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced) ->
 }
 
 /// One entry per device type, distinct atom, degrees and phase.
-fn entries(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced) -> Vec<ProfileEntry> {
+fn entries(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced<'_>) -> Vec<ProfileEntry> {
     let mut seen = BTreeSet::new();
     let mut rows = Vec::new();
     for (pipeline, pricing) in pipelines.iter().zip(&priced.pipelines) {

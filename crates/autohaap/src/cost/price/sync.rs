@@ -55,7 +55,7 @@ pub(super) fn holders(setting: &Setting<'_>, pipelines: &[Pipeline]) -> Holders 
 pub(super) fn reduce(
     setting: &Setting<'_>,
     pipelines: &[Pipeline],
-    priced: &[PricedPipeline],
+    priced: &[PricedPipeline<'_>],
 ) -> Result<Vec<Vec<(f64, f64)>>, Problems> {
     let overlap = setting.training.engine_semantics.overlap.dp;
     let num_atoms = setting.model.atoms.len();
@@ -94,7 +94,7 @@ pub(super) fn reduce(
                 0.0
             };
             ready = ready.max(end - remaining);
-            for member in &stage.members {
+            for member in stage.members.iter().filter(|m| m.distinct) {
                 let sum = |f: &dyn Fn(usize) -> f64| (a..b).map(f).sum::<f64>();
                 dense = dense.max(sum(&|i| {
                     member.costs[i].sync_dense.0 - shared(setting, pipelines, p, s, i, member)
@@ -194,13 +194,13 @@ fn shared(
 fn duration(
     setting: &Setting<'_>,
     pipelines: &[Pipeline],
-    priced: &[PricedPipeline],
+    priced: &[PricedPipeline<'_>],
     at: &[usize],
     dense: f64,
     expert: f64,
 ) -> Option<f64> {
-    let mut members: Vec<&Place> = Vec::new();
-    let mut copies: Vec<&Place> = Vec::new();
+    let mut members: Vec<&Place<'_>> = Vec::new();
+    let mut copies: Vec<&Place<'_>> = Vec::new();
     let mut tp = 1;
     let mut block = 1;
     for (p, &s) in at.iter().enumerate() {
@@ -249,7 +249,7 @@ fn duration(
 
 /// The extra all-reduce of a tied embedding between all first and last stages that differ.
 fn tied(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &[PricedPipeline]) -> Option<f64> {
-    let mut members: Vec<&Place> = Vec::new();
+    let mut members: Vec<&Place<'_>> = Vec::new();
     let mut bytes = 0.0_f64;
     let mut tp = 1;
     for (p, pipeline) in pipelines.iter().enumerate() {

@@ -174,9 +174,9 @@ pub(super) fn replica_size(facts: &Facts<'_>, found: &mut Found) {
             }
             found.push(code, || {
                 let message = format!("tp `{tp}` x cp `{cp}` is {} devices, {count} are listed", tp * cp);
-                let hint = if cp > 0 && count > 0 && count % cp == 0 {
+                let hint = if cp > 0 && count > 0 && count.is_multiple_of(cp) {
                     format!("tp {} with cp {cp} fits {count} devices", count / cp)
-                } else if tp > 0 && count > 0 && count % tp == 0 {
+                } else if tp > 0 && count > 0 && count.is_multiple_of(tp) {
                     format!("cp {} with tp {tp} fits {count} devices", count / tp)
                 } else {
                     format!("list {} devices, both degrees at least 1", (tp * cp).max(1))

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::model::{Atom, AtomKind};
-use crate::plan::{Pipeline, Plan, Replica, Stage};
+use crate::plan::{MAX_DEVICES, Pipeline, Plan, Replica, Stage};
 
 /// A half-open range of atoms, cut to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +103,9 @@ impl<'a> DeviceMap<'a> {
             map.names.push(&node.name);
             let start = map.types.len();
             for group in &node.groups {
-                for _ in 0..group.count {
+                // Larger clusters are refused before any rule runs.
+                let room = MAX_DEVICES as usize - map.types.len().min(MAX_DEVICES as usize);
+                for _ in 0..room.min(group.count as usize) {
                     map.types.push(&group.device_type);
                     map.node.push(number);
                     map.excluded.push(false);

@@ -146,7 +146,8 @@ impl Found {
 fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     let mut words: Vec<String> = items.into_iter().take(17).map(|i| i.to_string()).collect();
     if words.len() > 16 {
-        words[16] = "...".to_owned();
+        words.truncate(16);
+        words.push("...".to_owned());
     }
     words.join(", ")
 }

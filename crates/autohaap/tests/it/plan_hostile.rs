@@ -1,0 +1,145 @@
+//! Changed plan files: nothing panics, and no change of structure goes unnoticed.
+
+use autohaap::plan::{Plan, advise, check, conservation};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::{Value, json};
+
+use crate::plan::{asymmetric, predicted};
+
+fn tree() -> Value {
+    serde_json::from_str(&predicted(asymmetric()).to_json()).expect("own output")
+}
+
+/// JSON pointers of all values below `value`.
+fn pointers(value: &Value, here: &str, out: &mut Vec<String>) {
+    out.push(here.to_owned());
+    match value {
+        Value::Object(map) => {
+            for (key, inner) in map {
+                let key = key.replace('~', "~0").replace('/', "~1");
+                pointers(inner, &format!("{here}/{key}"), out);
+            }
+        }
+        Value::Array(items) => {
+            for (i, inner) in items.iter().enumerate() {
+                pointers(inner, &format!("{here}/{i}"), out);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn odd_values() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        Just(json!(0)),
+        Just(json!(1)),
+        Just(json!(-1)),
+        Just(json!(7)),
+        Just(json!(u32::MAX)),
+        Just(json!(u64::MAX)),
+        Just(json!(0.5)),
+        Just(json!(1e300)),
+        Just(json!(true)),
+        Just(json!("")),
+        Just(json!("n0:0")),
+        Just(json!(":")),
+        Just(json!([])),
+        Just(json!({})),
+        Just(json!([0, 0])),
+        any::<u16>().prop_map(|n| json!(n)),
+        ".{0,12}".prop_map(|s| json!(s)),
+    ]
+}
+
+/// One change of a tree: a value replaced, an item dropped or doubled.
+fn change(tree: &mut Value, at: Index, how: u8, value: Value) {
+    let mut all = Vec::new();
+    pointers(tree, "", &mut all);
+    let pointer = at.get(&all).clone();
+    let Some(target) = tree.pointer_mut(&pointer) else {
+        return;
+    };
+    match (how, target) {
+        (0, Value::Array(items)) if !items.is_empty() => drop(items.pop()),
+        (1, Value::Array(items)) if !items.is_empty() => {
+            let first = items[0].clone();
+            items.push(first);
+        }
+        (2, Value::Object(map)) => {
+            if let Some(key) = map.keys().next().cloned() {
+                map.remove(&key);
+            }
+        }
+        (_, target) => *target = value,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn changed_files_never_panic(
+        changes in prop::collection::vec((any::<Index>(), 0_u8..6, odd_values()), 1..4)
+    ) {
+        let mut tree = tree();
+        for (at, how, value) in changes {
+            change(&mut tree, at, how, value);
+        }
+        match Plan::from_json(&tree.to_string(), "plan.json") {
+            Ok(plan) => {
+                let _ = (check(&plan), advise(&plan), conservation(&plan), plan.new_id());
+                let text = plan.to_json();
+                if let Ok(again) = Plan::from_json(&text, "plan.json") {
+                    prop_assert_eq!(again.to_json(), text);
+                }
+            }
+            Err(problems) => prop_assert!(!problems.is_empty()),
+        }
+    }
+
+    #[test]
+    fn cut_texts_never_panic(end in any::<Index>()) {
+        let text = predicted(asymmetric()).to_json();
+        let mut end = end.index(text.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        prop_assert!(Plan::from_json(&text[..end.min(text.len() - 2)], "plan.json").is_err());
+    }
+
+    #[test]
+    fn changed_coverage_is_flagged(
+        pipeline in 0_usize..2, stage in any::<Index>(), end in 0_usize..2, by in -3_i64..4, drop in any::<bool>()
+    ) {
+        let mut plan = asymmetric();
+        let stages = &mut plan.pipelines[pipeline].stages;
+        let stage = stage.index(stages.len());
+        if drop {
+            stages.remove(stage);
+        } else {
+            let atom = &mut stages[stage].atoms[end];
+            let moved = usize::try_from(i64::try_from(*atom).expect("small") + by);
+            prop_assume!(by != 0 && moved.is_ok());
+            *atom = moved.expect("assumed");
+        }
+        let found = check(&plan);
+        prop_assert!(found.iter().any(|v| v.code.id == "E411"), "{:?}", found);
+        prop_assert!(!conservation(&plan).holds);
+    }
+
+    #[test]
+    fn changed_shares_are_flagged(pipeline in 0_usize..2, which in 0_u8..4, by in 1_u32..5) {
+        let mut plan = asymmetric();
+        let target = &mut plan.pipelines[pipeline];
+        match which {
+            0 => target.micro_batch += by,
+            1 => target.micro_batches += by,
+            2 => target.stages[0].replicas[0].rows += by,
+            _ => plan.training.global_batch += u64::from(by),
+        }
+        prop_assert!(!check(&plan).is_empty());
+        prop_assert!(!conservation(&plan).holds);
+    }
+}
