@@ -9,6 +9,10 @@
 //!
 //! Modules stand in the order of the data flow; a module uses earlier ones only (`cargo xtask layers` checks it).
 
+// Unit tests share the instance generator of the integration tests.
+#[cfg(test)]
+extern crate self as autohaap;
+
 pub mod units;
 
 pub mod error;

@@ -79,6 +79,17 @@ impl PhaseTime {
     pub fn total(&self) -> Seconds {
         self.compute + self.communication()
     }
+    /// The smaller of each item.
+    #[must_use]
+    pub fn least(&self, other: &Self) -> Self {
+        Self {
+            compute: self.compute.min(other.compute),
+            tp: self.tp.min(other.tp),
+            cp: self.cp.min(other.cp),
+            ep: self.ep.min(other.ep),
+            zero: self.zero.min(other.zero),
+        }
+    }
     /// Sum of the communication items.
     pub fn communication(&self) -> Seconds {
         self.tp + self.cp + self.ep + self.zero

@@ -7,6 +7,7 @@ use crate::cost::price::{Cache, price_step};
 use crate::plan::{Pipeline, Recompute, RecomputeRange, Replica, Schedule, ScheduleKind, Stage};
 
 use super::placement::place;
+use super::space::StageOption;
 use super::table::{Fit, Holders, Row, Table};
 use super::template::{Template, TemplateKey, Timed};
 
@@ -60,13 +61,19 @@ impl Draft {
         self.lanes.iter().map(|l| (l.template.key(), l.copies)).collect()
     }
 
-    /// Replicas that hold each atom, over all pipelines.
-    fn holders(&self, num_atoms: usize) -> Vec<u32> {
-        let mut holders = vec![0; num_atoms];
+    /// Replicas that hold each atom and copies of its experts, over all pipelines.
+    fn holders(&self, num_atoms: usize) -> Vec<Holders> {
+        let none = Holders {
+            replicas: 0,
+            experts: 0,
+        };
+        let mut holders = vec![none; num_atoms];
         for lane in &self.lanes {
             for stage in &lane.template.stages {
+                let option = &stage.row.option;
                 for h in &mut holders[stage.atoms.0..stage.atoms.1] {
-                    *h += lane.copies * stage.row.option.replicas;
+                    h.replicas += lane.copies * option.replicas;
+                    h.experts += lane.copies * (option.devices() / option.ep).max(1);
                 }
             }
         }
@@ -204,35 +211,31 @@ impl Draft {
             origin: self.origin,
         };
         let holders = live.holders(space.setting.model.atoms.len());
-        let mut shapes = Vec::new();
-        let mut lane_of = Vec::new();
-        for (lane, m) in self.lanes.iter().zip(counts) {
-            for &micro_batches in m.iter().filter(|m| **m > 0) {
-                shapes.push(
-                    lane.template
-                        .stages
-                        .iter()
-                        .map(|s| s.row.option)
-                        .collect::<Vec<_>>(),
-                );
-                lane_of.push((&lane.template, micro_batches));
-            }
-        }
+        // The order decides who stands where: one order for a plan, however it was put together.
+        let mut lane_of: Vec<(&Template, u32)> = self
+            .lanes
+            .iter()
+            .zip(counts)
+            .flat_map(|(lane, m)| m.iter().filter(|m| **m > 0).map(|m| (&lane.template, *m)))
+            .collect();
+        lane_of.sort_by_cached_key(|(template, m)| (template.key(), std::cmp::Reverse(*m)));
+        let shapes: Vec<Vec<StageOption>> = lane_of
+            .iter()
+            .map(|(template, _)| template.stages.iter().map(|s| s.row.option).collect())
+            .collect();
         let placement = place(&space.classes, &shapes)?;
         let cluster = space.setting.cluster;
         let mut pipelines = Vec::with_capacity(shapes.len());
         for ((template, micro_batches), placed) in lane_of.into_iter().zip(placement) {
             let mut stages = Vec::with_capacity(template.stages.len());
             for (stage, replicas) in template.stages.iter().zip(placed) {
-                let least = holders[stage.atoms.0..stage.atoms.1]
-                    .iter()
-                    .copied()
-                    .min()
-                    .unwrap_or(1);
+                let held = &holders[stage.atoms.0..stage.atoms.1];
+                let least = Holders {
+                    replicas: held.iter().map(|h| h.replicas).min().unwrap_or(1),
+                    experts: held.iter().map(|h| h.experts).min().unwrap_or(1),
+                };
                 let depth = stage.depth.min(micro_batches);
-                let fit = stage
-                    .row
-                    .fit(space, stage.atoms, depth, Holders { replicas: least })?;
+                let fit = stage.row.fit(space, stage.atoms, depth, least)?;
                 stages.push(Stage {
                     atoms: [stage.atoms.0, stage.atoms.1],
                     in_flight: depth,

@@ -343,6 +343,9 @@ fn pipeline(
         .enumerate()
         .map(|(s, block)| {
             let atoms = [cuts[s], cuts[s + 1]];
+            let routed = space.setting.parts[atoms[0]..atoms[1]]
+                .iter()
+                .any(|p| p.experts > 0);
             Stage {
                 atoms,
                 in_flight: ((num_stages - s) as u32).min(micro_batches),
@@ -351,7 +354,7 @@ fn pipeline(
                 } else {
                     vec![RecomputeRange { atoms, mode }]
                 },
-                ep,
+                ep: if routed { ep } else { 1 },
                 etp: 1,
                 replicas: block
                     .chunks(tp as usize)

@@ -46,7 +46,9 @@ pub(super) fn capacity(table: &Table<'_>, counts: &[u32]) -> f64 {
                 .iter()
                 .flat_map(|&b| table.of_size(b))
                 .filter(|r| r.option.class == class && r.option.devices() <= counts[class])
-                .map(|r| r.compute(atom, atom + 1) * f64::from(r.option.devices()) / f64::from(r.micro_batch))
+                .map(|r| {
+                    r.least_compute(atom, atom + 1) * f64::from(r.option.devices()) / f64::from(r.micro_batch)
+                })
                 .fold(f64::INFINITY, f64::min);
             if least.is_finite() {
                 let share = problem.add_var(0.0, (0.0, f64::INFINITY));
@@ -70,8 +72,41 @@ pub(super) fn capacity(table: &Table<'_>, counts: &[u32]) -> f64 {
         .map_or(0.0, |s| s[time] * (1.0 - 1e-6))
 }
 
+/// What the bound relaxes; tests show that less is not enough.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Relaxation {
+    /// In-flight limits as deep as memory allows, not 1.
+    pub(super) depth: bool,
+    /// All labels that no other beats, or their component-wise minimum; not just the cheapest.
+    pub(super) labels: bool,
+    /// The most holders a plan can have, not the stage's own replicas.
+    pub(super) holders: bool,
+}
+
+impl Relaxation {
+    /// Everything that a valid bound needs.
+    pub(super) const FULL: Self = Self {
+        depth: true,
+        labels: true,
+        holders: true,
+    };
+}
+
 /// Whether no plan of the space reaches `time`, by duality at these prices; gives up (false) after `work` label steps.
 pub(super) fn refutes(
+    table: &Table<'_>,
+    counts: &[u32],
+    prices: &[f64],
+    time: f64,
+    work: u64,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> bool {
+    refutes_under(Relaxation::FULL, table, counts, prices, time, work, stop)
+}
+
+/// [`refutes`] under a relaxation: valid only under [`Relaxation::FULL`].
+pub(super) fn refutes_under(
+    relaxation: Relaxation,
     table: &Table<'_>,
     counts: &[u32],
     prices: &[f64],
@@ -84,8 +119,9 @@ pub(super) fn refutes(
     if worth <= 0.0 {
         return false;
     }
-    // A template is harmless if b M / cost < batch / worth; it must cost more than `cutoff` for its hi.
-    let ratio = batch as f64 / worth * (1.0 + 1e-9);
+    // A template is harmless if b M / cost < batch / worth, strictly: one that takes all devices for the whole batch is
+    // a plan. It must cost `cutoff` for its hi, a little more than that.
+    let ratio = batch as f64 / worth * (1.0 - 1e-9);
     let mut tasks = Vec::new();
     for &b in &table.space.micro_batches {
         let most = (batch / u64::from(b)).min(1 << 20) as u32;
@@ -104,7 +140,7 @@ pub(super) fn refutes(
             return;
         }
         let cutoff = f64::from(b) * f64::from(high) / ratio;
-        if !costs_more(table, counts, prices, time, b, low, cutoff, &left) {
+        if !costs_more(relaxation, table, counts, prices, time, b, low, cutoff, &left) {
             failed.store(true, Ordering::Relaxed);
         }
     });
@@ -127,6 +163,7 @@ const KEEP: usize = 6;
     reason = "one call site; a struct would only rename the arguments"
 )]
 fn costs_more(
+    relaxation: Relaxation,
     table: &Table<'_>,
     counts: &[u32],
     prices: &[f64],
@@ -157,7 +194,9 @@ fn costs_more(
     for i in 0..num_atoms {
         let cheapest = rows
             .iter()
-            .map(|r| prices[r.option.class] * f64::from(r.option.devices()) * r.compute(i, i + 1) * m / time)
+            .map(|r| {
+                prices[r.option.class] * f64::from(r.option.devices()) * r.least_compute(i, i + 1) * m / time
+            })
             .fold(f64::INFINITY, f64::min);
         before[i + 1] = before[i] + cheapest;
     }
@@ -175,27 +214,47 @@ fn costs_more(
         row: None,
     });
     for end in (1..=num_atoms).rev() {
-        let labels = merge(std::mem::take(&mut at[end]));
+        let mut labels = merge(std::mem::take(&mut at[end]));
+        if !relaxation.labels {
+            labels.dedup_by_key(|l| l.row);
+        }
         if labels.is_empty() {
             continue;
         }
         for (row_index, row) in rows.iter().enumerate() {
             let class = row.option.class;
             let price = prices[class] * f64::from(row.option.devices());
-            let holders = Holders { replicas: total };
-            for start in (0..end).rev() {
-                let compute = row.compute(start, end);
-                if m * compute > time {
+            let holders = if relaxation.holders {
+                Holders::most(total)
+            } else {
+                row.holders(row.option.replicas)
+            };
+            let mut next = end;
+            while next > 0 {
+                let start = next - 1;
+                next = start;
+                if m * row.least_compute(start, end) > time {
                     break;
+                }
+                if !row.allows((start, end)) {
+                    continue;
                 }
                 // Optimistic: the least recompute at depth 1, the deepest limit with any recompute.
                 let deepest = row.deepest(space, (start, end), micro_batches.min(64), holders, true);
+                // A longer range takes more memory, but for one with the first atom: it spares the receive buffers and
+                // shares its vocabulary with a tied head.
                 if deepest == 0 {
-                    break;
+                    next = start.min(1);
+                    continue;
                 }
-                let deepest = if deepest >= 64 { micro_batches } else { deepest };
-                let Some(fit) = row.fit(space, (start, end), 1, holders) else {
-                    break;
+                let deepest = match deepest {
+                    _ if !relaxation.depth => 1,
+                    64.. => micro_batches,
+                    _ => deepest,
+                };
+                let Some(fit) = row.least_fit(space, (start, end), 1, holders) else {
+                    next = start.min(1);
+                    continue;
                 };
                 let tail = row.optimizer(space, start, end, holders);
                 let spent = work.fetch_sub(
@@ -212,7 +271,7 @@ fn costs_more(
                     }
                     let link = match label.row {
                         None => 0.0,
-                        Some(next) => match links[row_index][next] {
+                        Some(below) => match links[row_index][below] {
                             Some(seconds) => seconds,
                             None => continue,
                         },

@@ -207,7 +207,7 @@ pub fn search(
             clock.phase("exhaustive", closed.scored);
         }
     }
-    let Some(best) = ranked.first().cloned() else {
+    let Some(mut best) = ranked.first().cloned() else {
         return Ok(Outcome::Infeasible(explain(
             &tables, &counts, training, complete, budget,
         )));
@@ -233,15 +233,26 @@ pub fn search(
         }
         clock.phase("bound", 0);
     }
+    // A search on fewer classes may find what the search on all missed.
+    let (fastest, without) = loop {
+        let index = levels.iter().position(|&z| z == best.zero).unwrap_or(0);
+        let pool = pools.get(index).map_or(&[][..], Vec::as_slice);
+        let (fastest, without, better) = groups(&tables[index], pool, &counts, &best, budget);
+        let Some(better) = better else {
+            break (fastest, without);
+        };
+        ranked.push(better.clone());
+        sort(&mut ranked);
+        best = better;
+    };
+    clock.phase("device groups", 0);
     if let Some(reason) = budget.stop() {
         stop_reason = reason;
     } else if options.gap.is_some_and(|gap| 1.0 - bound_s / best.step <= gap) && !complete {
         stop_reason = StopReason::Gap;
     }
+
     let index = levels.iter().position(|&z| z == best.zero).unwrap_or(0);
-    let pool = pools.get(index).map_or(&[][..], Vec::as_slice);
-    let (fastest, without) = groups(&tables[index], pool, &counts, &best, budget);
-    clock.phase("device groups", 0);
 
     let setting = &settings[index];
     let mut cache = Cache::default();
@@ -432,14 +443,15 @@ fn tighten(
     low
 }
 
-/// The best plan on the fastest class alone, and the step time without each device group.
+/// The best plan on the fastest class alone, and the step time without each device group; also the best plan found on
+/// the way if it is faster than `best`.
 fn groups(
     table: &Table<'_>,
     pool: &[Template],
     counts: &[u32],
     best: &Best,
     budget: &dyn Budget,
-) -> (Alternative, BTreeMap<String, Alternative>) {
+) -> (Alternative, BTreeMap<String, Alternative>, Option<Best>) {
     let space = table.space;
     let quick = Effort {
         rounds: 3,
@@ -448,7 +460,8 @@ fn groups(
         polish: 20,
         finalists: 1,
     };
-    let solve = |subset: &[u32]| -> Option<f64> {
+    let mut better: Option<Best> = None;
+    let mut solve = |subset: &[u32]| -> Option<f64> {
         if budget.stop().is_some() {
             return None;
         }
@@ -456,7 +469,11 @@ fn groups(
         let mut solver = Solver::new(table, subset.to_vec(), quick, budget);
         solver.seed(pool.iter());
         solver.run(floor.max(best.step));
-        solver.ranked().first().map(|c| c.step)
+        let first = solver.ranked().first().copied()?;
+        if first.step < better.as_ref().map_or(best.step * (1.0 - 1e-9), |b| b.step) {
+            better = Some(found(first, best.zero));
+        }
+        Some(first.step)
     };
     let name = |class: usize| {
         let c = &space.classes[class];
@@ -495,7 +512,7 @@ fn groups(
             step_time_s: Some(Seconds(best.step)),
             reason: "the cluster has one device class: the answer itself".into(),
         };
-        return (only, BTreeMap::new());
+        return (only, BTreeMap::new(), None);
     }
     let used = used_per_class(space, &best.pipelines);
     let mut alone = vec![0; counts.len()];
@@ -521,7 +538,7 @@ fn groups(
         let row = alternative(format!("without {}", name(class)), step, "the others alone");
         without.insert(name(class), row);
     }
-    (fastest_row, without)
+    (fastest_row, without, better)
 }
 
 fn used_per_class(space: &Space<'_>, pipelines: &[Pipeline]) -> Vec<u32> {

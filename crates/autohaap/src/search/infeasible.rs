@@ -86,7 +86,7 @@ fn tightest(tables: &[Table<'_>]) -> Option<String> {
             .flat_map(|&b| table.of_size(b))
             .map(|row| {
                 let range = (atom, atom + 1);
-                let holders = Holders { replicas: total };
+                let holders = Holders::most(total);
                 let bytes = [0, 1]
                     .into_iter()
                     .map(|full| {

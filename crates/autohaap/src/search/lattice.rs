@@ -99,8 +99,8 @@ impl Enumeration<'_, '_> {
 
     /// Optimistic stage time of a range: least recompute, most holders, best link.
     fn optimistic(&self, stage: &TemplateStage, next: Option<&TemplateStage>) -> Option<(StageTime, f64)> {
-        let holders = Holders { replicas: self.total };
-        let fit = stage.row.fit(self.table.space, stage.atoms, 1, holders)?;
+        let holders = Holders::most(self.total);
+        let fit = stage.row.least_fit(self.table.space, stage.atoms, 1, holders)?;
         let link = match next {
             Some(next) => self.table.link(&stage.row, &next.row, true)?,
             None => 0.0,
@@ -147,7 +147,10 @@ impl Enumeration<'_, '_> {
             if used[class] + row.option.devices() > self.counts[class] {
                 continue;
             }
-            for start in (0..end).rev() {
+            let mut next = end;
+            while next > 0 {
+                let start = next - 1;
+                next = start;
                 if !self.spend() {
                     return;
                 }
@@ -161,7 +164,9 @@ impl Enumeration<'_, '_> {
                 };
                 let longer = suffix.prepend(&time, Depth::UpTo(1), 1, tail);
                 if longer.step >= self.incumbent {
-                    break;
+                    // A longer range is slower, but for one with the first atom: it may spare recompute.
+                    next = start.min(1);
+                    continue;
                 }
                 used[class] += row.option.devices();
                 stages.push(stage);
@@ -333,9 +338,9 @@ impl Enumeration<'_, '_> {
                 return;
             }
             template.stages[s].depth = depth;
-            let holders = Holders { replicas: self.total };
+            let holders = Holders::most(self.total);
             let stage = &template.stages[s];
-            let Some(fit) = stage.row.fit(self.table.space, stage.atoms, depth, holders) else {
+            let Some(fit) = stage.row.least_fit(self.table.space, stage.atoms, depth, holders) else {
                 break;
             };
             let Some((mut time, tail)) = self.optimistic(stage, template.stages.get(s + 1)) else {

@@ -20,6 +20,8 @@ mod baselines;
 mod bound;
 mod brute;
 mod driver;
+#[cfg(test)]
+mod honesty;
 mod infeasible;
 mod lattice;
 mod master;

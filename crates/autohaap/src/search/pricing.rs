@@ -136,9 +136,7 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
             let class = row.option.class;
             let devices = row.option.devices();
             let price = round.prices[class] * f64::from(devices);
-            let holders = Holders {
-                replicas: round.others + row.option.replicas,
-            };
+            let holders = row.holders(round.others + row.option.replicas);
             // The largest range that meets the time, then smaller ones, until three have made a stage.
             let mut a = (0..end)
                 .rev()

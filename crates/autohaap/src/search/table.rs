@@ -21,16 +21,14 @@ pub(super) struct Row {
     pub(super) option: StageOption,
     /// Sequences of a micro-batch.
     pub(super) micro_batch: u32,
-    /// Prefix sums of forward seconds.
-    forward: Vec<f64>,
-    /// Prefix sums of backward seconds without recompute.
-    backward: Vec<f64>,
-    /// Prefix sums of extra backward seconds under selective recompute.
-    selective: Vec<f64>,
-    /// Prefix sums of extra backward seconds under full recompute.
-    full: Vec<f64>,
+    /// Times where the groups stand as [`representative`] puts them.
+    times: Times,
+    /// Times not above those of any placement, where the placement matters: for bounds.
+    least: Option<Times>,
     /// Prefix sums of the memory items and reduction bytes.
     sums: Vec<StageSums>,
+    /// Number of atoms with routed experts before each position.
+    routed: Vec<u32>,
     /// Costs per atom.
     costs: Vec<AtomCost>,
     /// Memory that one device of the class may use.
@@ -46,11 +44,84 @@ pub(super) struct Row {
     selective_helps: bool,
 }
 
+/// Prefix sums of seconds over the atoms.
+struct Times {
+    forward: Vec<f64>,
+    /// Backward without recompute.
+    backward: Vec<f64>,
+    /// Extra backward under selective recompute.
+    selective: Vec<f64>,
+    /// Extra backward under full recompute.
+    full: Vec<f64>,
+}
+
+impl Times {
+    fn new(costs: &[AtomCost]) -> Self {
+        Self {
+            forward: prefix(costs, |c| c.forward.total().0),
+            backward: prefix(costs, |c| c.input_grad.total().0 + c.weight_grad.total().0),
+            selective: prefix(costs, |c| c.recompute_selective.total().0),
+            full: prefix(costs, |c| c.recompute_full.total().0),
+        }
+    }
+
+    /// Forward and backward seconds of atoms `a..b` without recompute.
+    fn of(&self, a: usize, b: usize) -> (f64, f64) {
+        (
+            self.forward[b] - self.forward[a],
+            self.backward[b] - self.backward[a],
+        )
+    }
+
+    fn with(&self, a: usize, b: usize, recompute: RecomputeChoice) -> Fit {
+        let (forward, mut backward) = self.of(a, b);
+        let cut = a + recompute.full as usize;
+        backward += self.full[cut] - self.full[a];
+        if recompute.selective {
+            backward += self.selective[b] - self.selective[cut];
+        }
+        Fit {
+            recompute,
+            forward,
+            backward,
+        }
+    }
+}
+
+fn prefix(costs: &[AtomCost], value: impl Fn(&AtomCost) -> f64) -> Vec<f64> {
+    let mut sum = 0.0;
+    let mut sums = vec![0.0];
+    for cost in costs {
+        sum += value(cost);
+        sums.push(sum);
+    }
+    sums
+}
+
 /// How many data-parallel copies an optimizer state or gradient is divided over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Holders {
     /// Replicas of all pipelines that hold the stage's atoms.
     pub(super) replicas: u32,
+    /// Copies of the stage's experts over all pipelines.
+    pub(super) experts: u32,
+}
+
+impl Holders {
+    fn copies(self) -> memory::Copies {
+        memory::Copies {
+            dense: self.replicas,
+            expert: self.experts.max(1),
+        }
+    }
+
+    /// More than any plan on `devices` devices has: every device a replica with all experts.
+    pub(super) fn most(devices: u32) -> Self {
+        Self {
+            replicas: devices,
+            experts: devices,
+        }
+    }
 }
 
 /// Recompute of a stage: the first `full` atoms are computed again, the others selectively or not at all.
@@ -79,38 +150,45 @@ impl Row {
         let shape = representative(space, option, micro_batch);
         let class = &space.classes[option.class];
         let num_atoms = setting.model.atoms.len();
-        let mut costs: Vec<AtomCost> = Vec::with_capacity(num_atoms);
-        for atom in 0..num_atoms {
-            let twin = space.twin[atom];
-            costs.push(if twin < atom {
-                costs[twin]
-            } else {
-                atom_cost(setting, atom, &shape)
-            });
-        }
-        let prefix = |value: &dyn Fn(&AtomCost) -> f64| {
-            let mut sum = 0.0;
-            let mut sums = vec![0.0];
-            for cost in &costs {
-                sum += value(cost);
-                sums.push(sum);
+        let all = |shape: &ReplicaShape| {
+            let mut costs: Vec<AtomCost> = Vec::with_capacity(num_atoms);
+            for atom in 0..num_atoms {
+                let twin = space.twin[atom];
+                costs.push(if twin < atom {
+                    costs[twin]
+                } else {
+                    atom_cost(setting, atom, shape)
+                });
             }
-            sums
+            costs
         };
+        let costs = all(&shape);
+        let mut least: Option<Vec<AtomCost>> = None;
+        for shape in other_places(space, option, &shape) {
+            let made = all(&shape);
+            let kept = least.get_or_insert_with(|| costs.clone());
+            for (kept, made) in kept.iter_mut().zip(&made) {
+                kept.forward = kept.forward.least(&made.forward);
+                kept.input_grad = kept.input_grad.least(&made.input_grad);
+                kept.recompute_full = kept.recompute_full.least(&made.recompute_full);
+            }
+        }
         let mut sums = vec![StageSums::default()];
         for cost in &costs {
             sums.push(sums[sums.len() - 1].plus(cost));
         }
-        let selective = prefix(&|c| c.recompute_selective.total().0);
+        let mut routed = vec![0];
+        for parts in &setting.parts {
+            routed.push(routed[routed.len() - 1] + u32::from(parts.experts > 0));
+        }
         let selective_helps = costs.iter().any(|c| c.saved_selective.0 < c.saved_none.0);
         Self {
             option,
             micro_batch,
-            forward: prefix(&|c| c.forward.total().0),
-            backward: prefix(&|c| c.input_grad.total().0 + c.weight_grad.total().0),
-            selective,
-            full: prefix(&|c| c.recompute_full.total().0),
+            times: Times::new(&costs),
+            least: least.as_deref().map(Times::new),
             sums,
+            routed,
             working_set: RangeMax::new(&costs, |c| c.working_set.0),
             logits: RangeMax::new(&costs, |c| c.logits.0),
             recomputed: RangeMax::new(&costs, |c| c.saved_none.0 - c.saved_full.0),
@@ -133,10 +211,17 @@ impl Row {
 
     /// Forward and backward seconds of atoms `a..b` without recompute.
     pub(super) fn times(&self, a: usize, b: usize) -> (f64, f64) {
-        (
-            self.forward[b] - self.forward[a],
-            self.backward[b] - self.backward[a],
-        )
+        self.times.of(a, b)
+    }
+
+    fn least(&self) -> &Times {
+        self.least.as_ref().unwrap_or(&self.times)
+    }
+
+    /// The least that [`Row::compute`] can be under any placement.
+    pub(super) fn least_compute(&self, a: usize, b: usize) -> f64 {
+        let (f, w) = self.least().of(a, b);
+        f + w
     }
 
     /// Forward plus backward seconds of atoms `a..b` without recompute.
@@ -145,18 +230,9 @@ impl Row {
         f + w
     }
 
-    fn with(&self, a: usize, b: usize, recompute: RecomputeChoice) -> Fit {
-        let (forward, mut backward) = self.times(a, b);
-        let cut = a + recompute.full as usize;
-        backward += self.full[cut] - self.full[a];
-        if recompute.selective {
-            backward += self.selective[b] - self.selective[cut];
-        }
-        Fit {
-            recompute,
-            forward,
-            backward,
-        }
+    /// Whether a stage of atoms `a..b` may take the option: expert parallelism needs experts.
+    pub(super) fn allows(&self, (a, b): (usize, usize)) -> bool {
+        self.option.ep == 1 || self.routed[b] > self.routed[a]
     }
 
     /// Peak memory of a device that holds atoms `a..b` with `in_flight` micro-batches.
@@ -190,18 +266,11 @@ impl Row {
             &peaks,
             &self.costs[a..b],
             in_flight,
-            self.copies(holders),
+            holders.copies(),
             self.boundary(space, a, b),
             self.limit,
         )
         .0
-    }
-
-    fn copies(&self, holders: Holders) -> memory::Copies {
-        memory::Copies {
-            dense: holders.replicas,
-            expert: self.expert_holders(holders),
-        }
     }
 
     fn boundary(&self, space: &Space<'_>, a: usize, b: usize) -> memory::Boundary {
@@ -214,12 +283,15 @@ impl Row {
         }
     }
 
-    /// Data-parallel copies of an expert tensor when a stage's tensors have `holders` replicas in all.
-    pub(super) fn expert_holders(&self, holders: Holders) -> u32 {
-        (holders.replicas * self.option.tp * self.option.cp / self.option.ep).max(1)
+    /// Holders where the stage's tensors have `replicas` replicas in all, each laid out like its own.
+    pub(super) fn holders(&self, replicas: u32) -> Holders {
+        Holders {
+            replicas,
+            experts: (replicas * self.option.tp * self.option.cp / self.option.ep).max(1),
+        }
     }
 
-    /// The least recompute with which `in_flight` micro-batches fit, `None` if none does.
+    /// The least recompute with which `in_flight` micro-batches fit, `None` if none does or the range is not allowed.
     pub(super) fn fit(
         &self,
         space: &Space<'_>,
@@ -227,37 +299,80 @@ impl Row {
         in_flight: u32,
         holders: Holders,
     ) -> Option<Fit> {
+        self.fit_in(&self.times, space, range, in_flight, holders)
+    }
+
+    /// The same with times not above those of any placement.
+    pub(super) fn least_fit(
+        &self,
+        space: &Space<'_>,
+        range: (usize, usize),
+        in_flight: u32,
+        holders: Holders,
+    ) -> Option<Fit> {
+        self.fit_in(self.least(), space, range, in_flight, holders)
+    }
+
+    fn fit_in(
+        &self,
+        times: &Times,
+        space: &Space<'_>,
+        range: (usize, usize),
+        in_flight: u32,
+        holders: Holders,
+    ) -> Option<Fit> {
+        if !self.allows(range) {
+            return None;
+        }
         let fits = |choice| self.memory(space, range, in_flight, choice, holders) <= self.limit.0;
         let none = RecomputeChoice::default();
         if fits(none) {
-            return Some(self.with(range.0, range.1, none));
+            return Some(times.with(range.0, range.1, none));
         }
         let length = (range.1 - range.0) as u32;
         let mut best: Option<Fit> = None;
-        for selective in [true, false] {
-            if selective && !self.selective_helps {
-                continue;
+        let mut offer = |full: u32, selective: bool| {
+            let fit = times.with(range.0, range.1, RecomputeChoice { full, selective });
+            if best.is_none_or(|kept| fit.backward < kept.backward) {
+                best = Some(fit);
             }
-            let least = (0..=length).collect::<Vec<_>>();
-            // Memory falls with every further recomputed atom except at the first, which adds its own working set.
-            let fitting = |full: u32| fits(RecomputeChoice { full, selective });
-            let full = if selective && fitting(0) {
-                Some(0)
-            } else {
-                let at = least[1..].partition_point(|&full| !fitting(full));
-                least[1..].get(at).copied()
-            };
-            if let Some(full) = full {
-                let fit = self.with(range.0, range.1, RecomputeChoice { full, selective });
-                if best.is_none_or(|kept| fit.backward < kept.backward) {
-                    best = Some(fit);
+        };
+        if self.selective_helps {
+            // A fully recomputed atom beside selective ones may take more memory than it saves: no bisection.
+            let least = (0..=length).find(|&full| {
+                fits(RecomputeChoice {
+                    full,
+                    selective: true,
+                })
+            });
+            if let Some(full) = least {
+                offer(full, true);
+            }
+        }
+        // Without selective ones memory never rises with a further atom.
+        let fitting = |full: u32| {
+            fits(RecomputeChoice {
+                full,
+                selective: false,
+            })
+        };
+        if length > 0 && fitting(length) {
+            let (mut low, mut high) = (1, length);
+            while low < high {
+                let middle = u32::midpoint(low, high);
+                if fitting(middle) {
+                    high = middle;
+                } else {
+                    low = middle + 1;
                 }
             }
+            offer(low, false);
         }
         best
     }
 
-    /// The deepest in-flight limit up to `deepest` with which some recompute fits; 0 if none does.
+    /// The deepest in-flight limit up to `deepest` with which some recompute fits (or none, if `recompute` is not
+    /// allowed); 0 if none does.
     pub(super) fn deepest(
         &self,
         space: &Space<'_>,
@@ -268,23 +383,15 @@ impl Row {
     ) -> u32 {
         let length = (range.1 - range.0) as u32;
         let fits = |w: u32| {
-            if recompute {
-                self.memory(
-                    space,
-                    range,
-                    w,
-                    RecomputeChoice {
-                        full: length,
-                        selective: false,
-                    },
-                    holders,
-                ) <= self.limit.0
-                    || self.memory(space, range, w, RecomputeChoice::default(), holders) <= self.limit.0
-            } else {
-                self.memory(space, range, w, RecomputeChoice::default(), holders) <= self.limit.0
-            }
+            let fitting = |full: u32, selective: bool| {
+                self.memory(space, range, w, RecomputeChoice { full, selective }, holders) <= self.limit.0
+            };
+            fitting(0, false)
+                || (recompute
+                    && (fitting(length, false)
+                        || (self.selective_helps && (0..length).any(|full| fitting(full, true)))))
         };
-        if !fits(1) {
+        if !self.allows(range) || !fits(1) {
             return 0;
         }
         let (mut low, mut high) = (1, deepest.max(1));
@@ -312,7 +419,7 @@ impl Row {
             space.setting,
             Bytes(y.optimizer_dense.0 - x.optimizer_dense.0),
             Bytes(y.optimizer_expert.0 - x.optimizer_expert.0),
-            self.copies(holders),
+            holders.copies(),
             self.memory_bandwidth,
         )
         .0
@@ -407,6 +514,44 @@ fn representative(space: &Space<'_>, option: StageOption, micro_batch: u32) -> R
     }
 }
 
+/// The shape under the other ways to spread its groups over the nodes of the class, each as if it had the network to
+/// itself. Only groups that may span nodes; none where all placements cost the same.
+fn other_places(space: &Space<'_>, option: StageOption, shape: &ReplicaShape) -> Vec<ReplicaShape> {
+    let class = &space.classes[option.class];
+    let mut nodes: Vec<usize> = class.nodes.iter().map(|n| n.0).collect();
+    nodes.dedup();
+    let zero = space.setting.training.zero >= 2 && option.replicas > 1;
+    if nodes.len() < 2 || !(option.ep > 1 || option.cp > 1 || zero) {
+        return Vec::new();
+    }
+    let spread = |ranks: u32, per_node: u32| {
+        let mut left = ranks;
+        let mut members = Vec::new();
+        for &node in &nodes {
+            let here = left.min(per_node);
+            if here > 0 {
+                members.push((node, class.device_type.clone(), here));
+                left -= here;
+            }
+        }
+        (left == 0).then_some(Group {
+            members,
+            concurrent: 1,
+        })
+    };
+    (1..=class.devices_per_node.min(option.devices()))
+        .map(|per_node| {
+            let group = |ranks: u32, kept: &Group| spread(ranks, per_node).unwrap_or_else(|| kept.clone());
+            ReplicaShape {
+                cp_group: group(option.cp, &shape.cp_group),
+                ep_group: group(option.ep, &shape.ep_group),
+                stage_group: group(option.replicas, &shape.stage_group),
+                ..shape.clone()
+            }
+        })
+        .collect()
+}
+
 /// All rows that a search has asked for, and the links between options.
 pub(super) struct Table<'a> {
     /// The space.
@@ -481,24 +626,39 @@ impl<'a> Table<'a> {
         let nodes = ranks
             .div_ceil(a.devices_per_node.min(b.devices_per_node).max(1))
             .max(1);
-        let concurrent = if optimistic { 1 } else { ranks.div_ceil(nodes) };
-        setting
-            .cluster
-            .transfer_time(
-                (at_a, &a.device_type),
-                (at_b, &b.device_type),
-                Bytes(total / f64::from(ranks)),
-                concurrent,
-            )
-            .map(|s| s.0)
+        let bytes = Bytes(total / f64::from(ranks));
+        let time = |at_a: usize, at_b: usize, concurrent: u32| {
+            setting
+                .cluster
+                .transfer_time((at_a, &a.device_type), (at_b, &b.device_type), bytes, concurrent)
+                .map(|s| s.0)
+        };
+        if !optimistic {
+            return time(at_a, at_b, ranks.div_ceil(nodes));
+        }
+        // Inside a node or between two, whichever is faster: replicas of one stage may stand on different nodes.
+        let inside = if a.id == b.id {
+            (a.devices_per_node > 1).then_some(node_a)
+        } else {
+            shared
+        };
+        let pair = a
+            .nodes
+            .iter()
+            .find_map(|x| b.nodes.iter().find(|y| y.0 != x.0).map(|y| (x.0, y.0)));
+        let near = inside.and_then(|node| time(node, node, 1));
+        let far = pair.and_then(|(x, y)| time(x, y, 1));
+        match (near, far) {
+            (Some(near), Some(far)) => Some(near.min(far)),
+            (one, other) => one.or(other),
+        }
     }
 
     /// Estimated seconds of the gradient reduction of atoms `a..b` over `holders` replicas, one per node of the class
     /// as far as nodes last.
     pub(super) fn sync(&self, row: &Row, a: usize, b: usize, holders: Holders) -> f64 {
         let (dense, expert) = row.sync_bytes(a, b);
-        self.reduction(row, dense, holders.replicas)
-            + self.reduction(row, expert, row.expert_holders(holders))
+        self.reduction(row, dense, holders.replicas) + self.reduction(row, expert, holders.experts)
     }
 
     fn reduction(&self, row: &Row, bytes: f64, ranks: u32) -> f64 {

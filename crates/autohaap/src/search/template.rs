@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cost::pipeline::{Scratch, StageTime, run};
 
-use super::table::{Fit, Holders, Row, Table};
+use super::table::{Fit, Row, Table};
 
 /// A stage of a template.
 #[derive(Clone)]
@@ -64,9 +64,7 @@ impl Template {
         self.stages
             .iter()
             .map(|s| {
-                let holders = Holders {
-                    replicas: others + s.row.option.replicas,
-                };
+                let holders = s.row.holders(others + s.row.option.replicas);
                 s.row.fit(table.space, s.atoms, s.depth, holders)
             })
             .collect()
@@ -97,9 +95,7 @@ impl Template {
         self.stages
             .iter()
             .map(|s| {
-                let holders = Holders {
-                    replicas: others + s.row.option.replicas,
-                };
+                let holders = s.row.holders(others + s.row.option.replicas);
                 let sync = table.sync(&s.row, s.atoms.0, s.atoms.1, holders);
                 let exposed = if overlap {
                     // All but the first atom of the stage may be reduced under the last backward.

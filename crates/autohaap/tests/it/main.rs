@@ -1,5 +1,6 @@
 //! Promises that hold across modules, one file each.
 
+mod brute_equals_search;
 mod cluster;
 mod cluster_devices;
 mod cluster_file;
@@ -17,3 +18,5 @@ mod plan_cases;
 mod plan_hostile;
 mod plan_io;
 mod plan_rules;
+mod search_generator;
+mod search_properties;
