@@ -76,7 +76,14 @@ pub(crate) fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitStatus, Failure> {
             } else {
                 let context = Context {
                     assumed,
-                    notes: cluster.notes.iter().chain(&read.notes).cloned().collect(),
+                    notes: plan
+                        .cluster
+                        .cluster
+                        .notes
+                        .iter()
+                        .chain(&read.notes)
+                        .cloned()
+                        .collect(),
                     saved: args.output.as_ref().map(|p| p.display().to_string()),
                     explain: args.explain,
                 };

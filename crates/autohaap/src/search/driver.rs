@@ -71,6 +71,7 @@ pub fn search(
     options: &SearchOptions,
     budget: &dyn Budget,
 ) -> Result<Outcome, Problems> {
+    let cluster = &able(cluster, training);
     validate(model, cluster, training)?;
     let mut clock = Clock {
         budget,
@@ -338,11 +339,45 @@ fn validate(model: &Model, cluster: &Cluster, training: &Training) -> Result<(),
     }
     if cluster.total_devices() == 0 {
         problems.push(
-            Problem::new(&codes::BAD_BATCH, "cluster", "the cluster has no usable device")
-                .hint("check `exclude` and the node list"),
+            Problem::new(
+                &codes::BAD_BATCH,
+                "cluster",
+                "the cluster has no usable device of this precision",
+            )
+            .hint("check `exclude`, the node list and `--precision`"),
         );
     }
     problems.or(())
+}
+
+/// The cluster without devices that lack the precision: they are excluded and a note says so.
+fn able(cluster: &Cluster, training: &Training) -> Cluster {
+    let mut able = cluster.clone();
+    for (name, device) in &cluster.device_types {
+        if device.supports(training.precision) {
+            continue;
+        }
+        let mut left_out = 0;
+        for node in &mut able.nodes {
+            let mut first = 0;
+            for group in &node.groups {
+                if group.device_type == *name {
+                    left_out += group.count;
+                    node.excluded.extend(first..first + group.count);
+                }
+                first += group.count;
+            }
+            node.excluded.sort_unstable();
+            node.excluded.dedup();
+        }
+        if left_out > 0 {
+            able.notes.push(format!(
+                "{left_out}x {name} left out: no {:?} products; a precision that every device has would use them",
+                training.precision
+            ));
+        }
+    }
+    able
 }
 
 /// Work by the size of the problem, in counts.
