@@ -385,21 +385,21 @@ fn effort(space: &Space<'_>) -> Effort {
     let devices: u32 = space.classes.iter().map(|c| c.devices).sum();
     match devices {
         0..=16 => Effort {
-            rounds: 24,
+            rounds: 40,
             beam: 6,
             pack_nodes: 20_000,
             polish: 400,
             finalists: 4,
         },
         17..=128 => Effort {
-            rounds: 16,
-            beam: 4,
+            rounds: 24,
+            beam: 5,
             pack_nodes: 20_000,
             polish: 150,
             finalists: 3,
         },
         _ => Effort {
-            rounds: 8,
+            rounds: 10,
             beam: 3,
             pack_nodes: 20_000,
             polish: 60,
