@@ -132,7 +132,7 @@ pub(crate) fn run(root: &Path, check: bool, names: &[&str]) -> Result<()> {
 }
 
 /// Builds the release binary and returns its path.
-fn build(root: &Path) -> Result<PathBuf> {
+pub(crate) fn build(root: &Path) -> Result<PathBuf> {
     let status = Command::new("cargo")
         .args(["build", "--release", "--quiet", "--package", "autohaap-cli"])
         .current_dir(root)
@@ -155,7 +155,7 @@ fn build(root: &Path) -> Result<PathBuf> {
 
 impl Example {
     /// The arguments of `autohaap`, relative to the repository root.
-    fn arguments(&self) -> Vec<String> {
+    pub(crate) fn arguments(&self) -> Vec<String> {
         let q = &self.question;
         let place = |value: &str| {
             if self.folder.join(value).is_file() {

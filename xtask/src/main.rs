@@ -1,5 +1,6 @@
 //! Project verbs: `cargo xtask VERB`.
 //!
+//! * `bench`: time the examples and batch estimates, archive under `bench/runs`
 //! * `ci`: everything CI runs (the steps stand in `.ci/run`)
 //! * `examples [--check] [NAME...]`: run the examples and record their answers, or compare with the recorded ones
 //! * `gen [--check]`: write the generated files, or fail when one is stale
@@ -9,6 +10,7 @@
     reason = "a command line tool that answers on standard output"
 )]
 
+mod bench;
 mod examples;
 mod generate;
 mod layers;
@@ -21,6 +23,7 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask VERB
 
+  bench                       time the examples and batch estimates; archives under bench/runs
   ci                          run everything CI runs
   examples [--check] [NAME]   run examples/*/ and record their answers; --check compares
   gen [--check]               write schemas, reference pages and README blocks; --check compares
@@ -53,6 +56,7 @@ fn run(arguments: &[String]) -> Result<()> {
         bail!("`{verb}` takes no argument `{}`\n\n{USAGE}", names[0]);
     }
     match verb.as_str() {
+        "bench" => bench::run(&root),
         "ci" => ci(&root),
         "examples" => examples::run(&root, check, &names),
         "gen" => generate::run(&root, check),

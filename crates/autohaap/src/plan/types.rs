@@ -490,6 +490,9 @@ pub struct SearchRecord {
     pub stop_reason: String,
     /// Wall time.
     pub wall_s: Seconds,
+    /// Wall time when the first plan that fits was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_plan_s: Option<Seconds>,
     /// Plans and templates priced.
     pub plans_scored: u64,
     /// Seed.

@@ -45,6 +45,7 @@ struct Clock<'b> {
     last: Duration,
     phases: Vec<Phase>,
     scored: u64,
+    first_plan: Option<Duration>,
 }
 
 impl Clock<'_> {
@@ -78,6 +79,7 @@ pub fn search(
         last: budget.elapsed(),
         phases: Vec::new(),
         scored: 0,
+        first_plan: None,
     };
     let levels: Vec<u8> = if options.zero.is_empty() {
         vec![training.zero]
@@ -137,6 +139,9 @@ pub fn search(
             let limit = kept.as_ref().map_or(f64::INFINITY, |k| k.0.step);
             let (found, reason, scored) = baselines::best(space, split, limit, &stop);
             priced += scored;
+            if found.is_some() {
+                clock.first_plan.get_or_insert(budget.elapsed());
+            }
             if kept.is_none() {
                 why = reason;
             }
@@ -169,21 +174,22 @@ pub fn search(
         .collect();
     let mut pools: Vec<Vec<Template>> = Vec::new();
     for (i, (table, &zero)) in tables.iter().zip(&levels).enumerate() {
-        // Higher levels differ from the first only where a stage has several replicas: half the work.
-        let effort = if i == 0 {
-            effort
-        } else {
-            Effort {
-                rounds: effort.rounds.div_ceil(2),
-                ..effort
-            }
+        // Higher levels differ from the first only where a stage has several replicas; level 2 lies between 1 and 3.
+        let rounds = match (i, zero) {
+            (0, _) => effort.rounds,
+            (_, 2) => effort.rounds.div_ceil(8),
+            _ => effort.rounds.div_ceil(2),
         };
+        let effort = Effort { rounds, ..effort };
         let mut solver = Solver::new(table, counts.clone(), effort, budget);
         if let Some(best) = ranked.iter().map(|r| r.step).min_by(f64::total_cmp) {
             solver.aim(best);
         }
         solver.run(floor);
         ranked.extend(solver.ranked().into_iter().take(8).map(|c| found(c, zero)));
+        if let Some(at) = solver.first_plan {
+            clock.first_plan.get_or_insert(at);
+        }
         pools.push(solver.templates().cloned().collect());
         let scored = solver.scored;
         clock.phase("columns", scored);
@@ -291,6 +297,7 @@ pub fn search(
         }
         .into(),
         wall_s: Seconds(budget.elapsed().as_secs_f64()),
+        first_plan_s: clock.first_plan.map(|d| Seconds(d.as_secs_f64())),
         plans_scored: clock.scored,
         seed: options.seed,
         reproducible,
@@ -836,6 +843,7 @@ fn brute_force(tables: &[Table<'_>], levels: &[u8], clock: &mut Clock<'_>, budge
         method: "brute".into(),
         stop_reason: if complete { "optimal" } else { "work-limit" }.into(),
         wall_s: Seconds(budget.elapsed().as_secs_f64()),
+        first_plan_s: clock.first_plan.map(|d| Seconds(d.as_secs_f64())),
         plans_scored: clock.scored,
         seed: 0,
         reproducible: true,

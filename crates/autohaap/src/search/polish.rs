@@ -21,7 +21,7 @@ pub(super) fn polish(
     while improved && scored < budget && !stop() {
         improved = false;
         'moves: for lane in 0..best.draft.lanes.len() {
-            for template in neighbours(&best.draft.lanes[lane].template) {
+            for template in neighbours(table, &best.draft.lanes[lane].template) {
                 if scored >= budget || stop() {
                     break 'moves;
                 }
@@ -49,8 +49,9 @@ pub(super) fn polish(
     (best, scored)
 }
 
-/// Templates one move away: a cut shifted by one or two atoms, a depth changed by one (ramps kept executable).
-fn neighbours(template: &Template) -> Vec<Template> {
+/// Templates one move away: a cut shifted by one or two atoms, a depth changed by one (ramps kept executable), another
+/// option on the same devices, two neighbouring stages exchanged.
+fn neighbours(table: &Table<'_>, template: &Template) -> Vec<Template> {
     let mut made = Vec::new();
     let num_stages = template.stages.len();
     for s in 0..num_stages.saturating_sub(1) {
@@ -108,6 +109,32 @@ fn neighbours(template: &Template) -> Vec<Template> {
             } else {
                 continue;
             }
+            made.push(next);
+        }
+    }
+    // Another option on the same devices.
+    for s in 0..num_stages {
+        let own = &template.stages[s].row;
+        for row in table.of_size(template.micro_batch) {
+            let same = row.option.class == own.option.class && row.option.devices() == own.option.devices();
+            if same && row.option != own.option {
+                let mut next = template.clone();
+                next.stages[s].row = row.clone();
+                made.push(next);
+            }
+        }
+    }
+    // Neighbouring stages of different options exchanged, with their numbers of atoms.
+    for s in 0..num_stages.saturating_sub(1) {
+        let (first, second) = (&template.stages[s], &template.stages[s + 1]);
+        if first.row.option != second.row.option {
+            let mut next = template.clone();
+            let cut = first.atoms.0 + (second.atoms.1 - second.atoms.0);
+            let row = next.stages[s].row.clone();
+            next.stages[s].row = next.stages[s + 1].row.clone();
+            next.stages[s + 1].row = row;
+            next.stages[s].atoms.1 = cut;
+            next.stages[s + 1].atoms.0 = cut;
             made.push(next);
         }
     }

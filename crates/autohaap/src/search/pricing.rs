@@ -77,6 +77,40 @@ pub(super) fn price(table: &Table<'_>, round: Round<'_>) -> Vec<Template> {
     found
 }
 
+/// Templates for `copies` equal pipelines that share the batch and the devices: each with its number of copies.
+///
+/// LP prices say little where a plan consists of one to a few large pipelines; here the time, the share of the devices
+/// and the micro-batches are given, and any template that meets them will do.
+pub(super) fn equal_shares(table: &Table<'_>, round: Round<'_>, copies: &[u32]) -> Vec<(u32, Template)> {
+    let batch = table.space.setting.training.global_batch;
+    let mut tasks = Vec::new();
+    for &k in copies {
+        for &b in &table.space.micro_batches {
+            let each = u64::from(b) * u64::from(k);
+            if each <= batch {
+                tasks.push((k, b, batch.div_ceil(each) as u32));
+            }
+        }
+    }
+    let mut found: Vec<(u32, Template)> = tasks
+        .par_iter()
+        .flat_map_iter(|&(k, b, m)| {
+            let counts: Vec<u32> = round.counts.iter().map(|n| n / k).collect();
+            let share = Round {
+                counts: &counts,
+                ..round
+            };
+            extend(table, share, b, m)
+                .into_iter()
+                .map(move |t| (k, t))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    found.sort_by_key(|(k, t)| (*k, t.key()));
+    found.dedup_by_key(|(k, t)| (*k, t.key()));
+    found
+}
+
 /// The cheapest templates of one micro-batch size and count.
 fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: u32) -> Vec<Template> {
     let space = table.space;

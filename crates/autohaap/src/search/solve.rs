@@ -7,6 +7,7 @@ use crate::cost::price::Cache;
 
 use super::api::{Budget, Progress};
 use super::assemble::{Candidate, Draft, Lane};
+use super::bound;
 use super::master::{self, Column};
 use super::polish::polish;
 use super::pricing::{self, Round};
@@ -54,6 +55,8 @@ pub(super) struct Solver<'t, 'a> {
     /// Templates and plans priced.
     pub(super) scored: u64,
     aim: Option<f64>,
+    /// When the first candidate was known, for the record.
+    pub(super) first_plan: Option<std::time::Duration>,
 }
 
 impl<'t, 'a> Solver<'t, 'a> {
@@ -77,6 +80,7 @@ impl<'t, 'a> Solver<'t, 'a> {
             seen: BTreeSet::new(),
             scored: 0,
             aim: None,
+            first_plan: None,
         }
     }
 
@@ -120,6 +124,7 @@ impl<'t, 'a> Solver<'t, 'a> {
         self.scored += 1;
         let candidate = draft.realise(self.table, &mut self.cache, &mut self.scratch)?;
         let step = candidate.step;
+        self.first_plan.get_or_insert_with(|| self.budget.elapsed());
         if self.best_step().is_none_or(|best| step < best) {
             self.budget.progress(&Progress {
                 phase: "columns",
@@ -220,6 +225,7 @@ impl<'t, 'a> Solver<'t, 'a> {
             high = self.best_step().unwrap_or(high * 2.5);
             tries += 1;
         }
+        self.equal_shares();
         let Some(mut best) = self.best_step() else { return };
         let mut low = floor.min(best);
         while rounds > 0 && low < best * 0.995 && !self.stopped() {
@@ -237,6 +243,37 @@ impl<'t, 'a> Solver<'t, 'a> {
             best = now.min(best);
         }
         self.finish();
+    }
+
+    /// Plans of equal pipelines at falling step times, until two rounds in a row bring nothing.
+    fn equal_shares(&mut self) {
+        let prices = bound::price_guesses(self.table, &self.counts).swap_remove(0);
+        let mut failures = 0;
+        let mut shrink = 0.97;
+        for _ in 0..16 {
+            let Some(best) = self.best_step() else { return };
+            if failures == 2 || self.stopped() {
+                return;
+            }
+            let round = Round {
+                time: best * shrink,
+                prices: &prices,
+                counts: &self.counts,
+                others: self.typical_others(),
+                beam: self.effort.beam,
+                cut: false,
+            };
+            let found = pricing::equal_shares(self.table, round, &[1, 2, 3, 4, 6, 8, 12, 16]);
+            for (copies, template) in found {
+                self.offer(&Draft::new([Lane { template, copies }], "equal pipelines"));
+            }
+            if self.best_step().is_some_and(|now| now < best * (1.0 - 1e-3)) {
+                failures = 0;
+            } else {
+                failures += 1;
+                shrink = 0.99;
+            }
+        }
     }
 
     /// Replicas that the other pipelines of the best candidate hold.
