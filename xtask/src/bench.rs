@@ -189,7 +189,7 @@ fn lines(root: &Path, binary: &Path) -> Result<f64> {
         .output()
         .context("cannot run taskset, which pins the run to one core")?;
     let seconds = began.elapsed().as_secs_f64();
-    let answers = answer.stdout.iter().filter(|b| **b == b'\n').count();
+    let answers = String::from_utf8_lossy(&answer.stdout).lines().count();
     if answers != LINES {
         bail!(
             "{answers} answers to {LINES} lines: {}",
