@@ -192,7 +192,8 @@ impl Example {
                 .with_context(|| format!("cannot run {}", binary.display()))
         };
         let output = execute(&["-o", &plan.to_string_lossy()])?;
-        let screen = String::from_utf8(output.stdout)?;
+        // The scratch folder has another name in every run.
+        let screen = String::from_utf8(output.stdout)?.replace(&*plan.to_string_lossy(), "plan.json");
         match (output.status.code(), self.question.expect) {
             (Some(0), Expect::Found) => {
                 let plan: Value = serde_json::from_str(&fs::read_to_string(&plan)?)?;
