@@ -61,6 +61,13 @@ pub static EXISTS: Code = Code {
     page: "`autohaap init` writes a file that people then edit. If it exists already, the command stops so that no edit is \
 lost. Give another name with `-o FILE`, print with `-o -`, or overwrite with `--force`.",
 };
+/// A fault of this program.
+pub static INTERNAL: Code = Code {
+    id: "E109",
+    title: "a fault of autohaap itself",
+    page: "Something that no input may cause went wrong. Please report it with the message, the command and the inputs \
+(`--anonymize` replaces host names).",
+};
 
 /// All codes of this area.
 pub static ALL: &[&Code] = &[
@@ -72,4 +79,5 @@ pub static ALL: &[&Code] = &[
     &UNKNOWN_CODE,
     &BAD_SETTINGS,
     &EXISTS,
+    &INTERNAL,
 ];

@@ -1,11 +1,13 @@
 //! Answers for people: one screen of text each. A report formats what was computed; it computes nothing itself.
 
 mod comparison;
+mod html;
 mod inputs;
 mod plan_screen;
 mod stages;
 mod words;
 
+pub use html::{Lane, LinkLoad, Page, Span, SpanKind, html_page};
 pub use inputs::{columns, device_screen, devices_screen, model_screen};
 pub use plan_screen::{Context, check_screen, estimate_screen, infeasible_screen, plan_screen};
 
