@@ -81,7 +81,7 @@ impl Draft {
     }
 
     /// Replicas that other pipelines add to one pipeline of shape `lane`, at least.
-    fn others(&self, lane: usize) -> u32 {
+    pub(super) fn others(&self, lane: usize) -> u32 {
         self.lanes
             .iter()
             .enumerate()

@@ -21,7 +21,10 @@ pub(super) fn polish(
     while improved && scored < budget && !stop() {
         improved = false;
         'moves: for lane in 0..best.draft.lanes.len() {
-            for template in neighbours(table, &best.draft.lanes[lane].template) {
+            let own = &best.draft.lanes[lane].template;
+            let others = best.draft.others(lane);
+            let rebalanced = own.rebalanced(table, others).filter(|t| t.key() != own.key());
+            for template in rebalanced.into_iter().chain(neighbours(table, own)) {
                 if scored >= budget || stop() {
                     break 'moves;
                 }

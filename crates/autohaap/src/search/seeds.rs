@@ -78,7 +78,13 @@ pub(super) fn regular(table: &Table<'_>, counts: &[u32], time: f64, others: u32)
     for (counts, value, template) in per_size.into_iter().flatten() {
         insert(merged.entry(counts).or_default(), value, template);
     }
-    merged.into_values().flatten().map(|(_, t)| t).collect()
+    let kept: Vec<Template> = merged.into_values().flatten().map(|(_, t)| t).collect();
+    // Equal compute is not equal time where the depths ask some stages for recompute.
+    let rebalanced: Vec<Template> = kept
+        .par_iter()
+        .filter_map(|t| t.rebalanced(table, others).filter(|r| r.key() != t.key()))
+        .collect();
+    kept.into_iter().chain(rebalanced).collect()
 }
 
 fn insert(kept: &mut Vec<(f64, Template)>, value: f64, template: Template) {

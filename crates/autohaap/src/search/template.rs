@@ -110,6 +110,75 @@ impl Template {
             .collect()
     }
 
+    /// The same options and depths with cuts of the least slowest stage, recompute that the depths ask for included;
+    /// `None` if no cuts fit. Bisection on the stage time: each stage takes as many atoms as it can and leaves one for
+    /// every later stage.
+    pub(super) fn rebalanced(&self, table: &Table<'_>, others: u32) -> Option<Self> {
+        let num_atoms = self.stages.last()?.atoms.1;
+        let num_stages = self.stages.len();
+        let time = |stage: &TemplateStage, a: usize, b: usize| {
+            let holders = stage.row.holders(others + stage.row.option.replicas);
+            stage
+                .row
+                .fit(table.space, (a, b), stage.depth, holders)
+                .map_or(f64::INFINITY, |fit| fit.forward + fit.backward)
+        };
+        let fill = |limit: f64| -> Option<Vec<usize>> {
+            let mut cuts = Vec::with_capacity(num_stages);
+            let mut start = 0;
+            for (s, stage) in self.stages.iter().enumerate() {
+                let most = num_atoms - (num_stages - 1 - s);
+                let mut end = start;
+                while end < most && stage.row.compute(start, end + 1) <= limit {
+                    end += 1;
+                }
+                // Compute alone is a lower bound; what recompute adds shortens the range further.
+                while end > start && time(stage, start, end) > limit {
+                    end -= 1;
+                }
+                if end == start {
+                    return None;
+                }
+                start = end;
+                cuts.push(end);
+            }
+            (start == num_atoms).then_some(cuts)
+        };
+        let slowest = self
+            .stages
+            .iter()
+            .map(|s| time(s, s.atoms.0, s.atoms.1))
+            .fold(0.0, f64::max);
+        // Without a finite time of the present cuts, anything up to one stage for all is worth a look.
+        let mut high = if slowest.is_finite() {
+            slowest
+        } else {
+            self.stages
+                .iter()
+                .map(|s| 2.0 * s.row.compute(0, num_atoms))
+                .fold(0.0, f64::max)
+        };
+        let mut low = 0.0;
+        let mut best = fill(high)?;
+        for _ in 0..14 {
+            let middle = f64::midpoint(low, high);
+            match fill(middle) {
+                Some(cuts) => {
+                    best = cuts;
+                    high = middle;
+                }
+                None => low = middle,
+            }
+        }
+        let mut next = self.clone();
+        let mut start = 0;
+        for (stage, cut) in next.stages.iter_mut().zip(best) {
+            stage.atoms = (start, cut);
+            start = cut;
+        }
+        Some(next)
+    }
+
     /// Depths in chain order.
     pub(super) fn depths(&self) -> Vec<u32> {
         self.stages.iter().map(|s| s.depth).collect()
