@@ -783,3 +783,39 @@ fn variables_of_the_environment_are_flags() {
     );
     ended.error("E106");
 }
+
+/// Checks an edited plan and answers with its violations' codes.
+fn codes_of(plan: &Value) -> (i32, Vec<String>) {
+    let place = Place::new();
+    place.write("edited.json", &plan.to_string());
+    let ended = place.json(&["check", "edited.json"]);
+    let codes = ended.answer()["violations"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|v| v["code"].as_str().expect("a code").to_owned())
+        .collect();
+    (ended.code, codes)
+}
+
+#[test]
+fn check_finds_figures_that_agree_with_each_other_but_not_with_the_plan() {
+    // A step time 3 % too short, with all figures that follow from it.
+    let mut plan = planned().clone();
+    let prediction = &mut plan["prediction"];
+    let step = prediction["step_time_s"].as_f64().expect("a time") * 0.97;
+    let rate = prediction["tokens_per_s"].as_f64().expect("a rate") / 0.97;
+    prediction["step_time_s"] = json!(step);
+    prediction["tokens_per_s"] = json!(rate);
+    prediction["bound_s"] = json!(step * 0.5);
+    prediction["gap"] = json!(0.5);
+    assert_eq!(codes_of(&plan), (1, vec!["E437".to_owned()]));
+
+    for field in ["mfu", "step_time_closed_form_s"] {
+        let mut plan = planned().clone();
+        let value = plan["prediction"][field].as_f64().expect("a number");
+        plan["prediction"][field] = json!(value * 1.01);
+        assert_eq!(codes_of(&plan), (1, vec!["E437".to_owned()]), "{field}");
+    }
+    assert_eq!(codes_of(planned()).0, 0);
+}

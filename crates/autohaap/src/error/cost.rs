@@ -62,6 +62,15 @@ it.\n\nSmallest changes first: a smaller in-flight limit, recompute on more laye
 micro-batch, a higher ZeRO level, more tensor parallelism.",
 };
 
+/// A prediction that is not a finite time.
+pub static NOT_FINITE: Code = Code {
+    id: "E467",
+    title: "the predicted step time must be a finite, positive number",
+    page: "A rate of 0 or a latency beyond every clock in the plan's `cluster` record makes some transfer or operation last \
+for ever, and a size of 0 in a measured table makes it undefined. No step time follows from such figures.\n\n\
+`autohaap check PLAN` names the figure that is out of range. Mend it, or plan again from the cluster file.",
+};
+
 /// All codes of this area.
 pub static ALL: &[&Code] = &[
     &NOT_PRICEABLE,
@@ -71,4 +80,5 @@ pub static ALL: &[&Code] = &[
     &GROUP_ACROSS_DOMAINS,
     &UNKNOWN_DEVICE,
     &OVER_MEMORY,
+    &NOT_FINITE,
 ];

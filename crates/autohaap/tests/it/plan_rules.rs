@@ -342,6 +342,18 @@ fn predictions() {
     with(&["E437"], |p| p.tokens_per_s *= 2.0);
     with(&["E437"], |p| p.range_s = [Seconds(1.0), Seconds(2.0)]);
     with(&["E437"], |p| p.fits = false);
+    with(&["E437"], |p| p.step_time_closed_form_s = Seconds(-1.0));
+    with(&["E437"], |p| p.mfu = -0.5);
+    with(&["E437"], |p| p.mfu = 1e18);
+    with(&["E437"], |p| {
+        p.utilisation.insert("A100-SXM-80GB".into(), f64::INFINITY);
+    });
+    with(&["E437"], |p| {
+        p.provenance_share = [("fitted".to_owned(), 0.5)].into();
+    });
+    with(&["E437"], |p| p.stages[0].backward_s = Seconds(1e308));
+    with(&["E437"], |p| p.stages[0].optimizer_s = Seconds(-1e-3));
+    with(&["E437"], |p| p.stages[0].grad_sync_s = Seconds(f64::NAN));
     with(&["E438"], |p| p.gap = Some(0.9));
     with(&["E438"], |p| {
         p.bound_s = Some(Seconds(5.0));

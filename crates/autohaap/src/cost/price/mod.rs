@@ -125,7 +125,17 @@ fn whole<'s>(
     pipelines: &[Pipeline],
     cache: &mut Cache,
 ) -> Result<Priced<'s>, Problems> {
-    evaluate(setting, pipelines, cache, None)?.map_err(|_| Problems::new())
+    let priced = evaluate(setting, pipelines, cache, None)?.map_err(|_| Problems::new())?;
+    if priced.step > 0.0 && priced.step.is_finite() {
+        return Ok(priced);
+    }
+    Err(Problem::new(
+        &codes::NOT_FINITE,
+        "cluster",
+        format!("the step time comes to `{}` s", priced.step),
+    )
+    .hint("`autohaap check PLAN` names the rate, latency or table entry that is out of range")
+    .into())
 }
 
 fn stage_fits(setting: &Setting<'_>, pipeline: &Pipeline, s: usize, stage: &PricedStage<'_>) -> bool {

@@ -185,10 +185,68 @@ fn step_figures(facts: &Facts<'_>, prediction: &Prediction, wrong: &mut impl FnM
         let message = format!("range `{low}` to `{high}` s does not hold the step time {step} s");
         wrong("prediction.range_s".into(), message);
     }
+    let closed = prediction.step_time_closed_form_s.get();
+    if !(closed > 0.0 && closed.is_finite()) {
+        let message = format!("closed form is `{closed}` s, a time above 0 is needed");
+        wrong("prediction.step_time_closed_form_s".into(), message);
+    }
+    shares(prediction, wrong);
+    stage_times(prediction, step, wrong);
     for (i, stage) in prediction.stages.iter().enumerate() {
         if !(0.0..=1.0 + TOLERANCE).contains(&stage.busy_fraction) {
             let message = format!("busy fraction is `{}`", stage.busy_fraction);
             wrong(format!("prediction.stages[{i}].busy_fraction"), message);
+        }
+    }
+}
+
+/// Fractions lie between 0 and 1; the shares of time by provenance cover all of it.
+fn shares(prediction: &Prediction, wrong: &mut impl FnMut(String, String)) {
+    let fraction = |value: f64| (0.0..=1.0 + TOLERANCE).contains(&value);
+    // A peak may be the measured one, which work of another kind can pass: utilisation has no limit of exactly 1.
+    let ratio = |value: f64| (0.0..=2.0).contains(&value);
+    if !ratio(prediction.mfu) {
+        let message = format!("MFU is `{}`, a share of the peak is needed", prediction.mfu);
+        wrong("prediction.mfu".into(), message);
+    }
+    for (name, value) in &prediction.utilisation {
+        if !ratio(*value) {
+            let message = format!("utilisation is `{value}`, a share of the peak is needed");
+            wrong(format!("prediction.utilisation.{name}"), message);
+        }
+    }
+    for (name, value) in &prediction.provenance_share {
+        if !fraction(*value) {
+            let message = format!("share of time is `{value}`, 0 to 1 is needed");
+            wrong(format!("prediction.provenance_share.{name}"), message);
+        }
+    }
+    let sum: f64 = prediction.provenance_share.values().sum();
+    if !prediction.provenance_share.is_empty() && (sum - 1.0).abs() > TOLERANCE {
+        let message = format!("shares of time add up to `{sum}`, 1 is needed");
+        wrong("prediction.provenance_share".into(), message);
+    }
+}
+
+/// Times of a stage are finite, not negative, and pass within the step.
+fn stage_times(prediction: &Prediction, step: f64, wrong: &mut impl FnMut(String, String)) {
+    for (i, stage) in prediction.stages.iter().enumerate() {
+        let times = [
+            ("forward_s", stage.forward_s),
+            ("backward_s", stage.backward_s),
+            ("recompute_s", stage.recompute_s),
+            ("comm_s", stage.comm_s),
+            ("send_forward_s", stage.send_forward_s),
+            ("send_backward_s", stage.send_backward_s),
+            ("grad_sync_s", stage.grad_sync_s),
+            ("optimizer_s", stage.optimizer_s),
+        ];
+        for (name, time) in times {
+            let time = time.get();
+            if !(0.0..=step * (1.0 + TOLERANCE)).contains(&time) {
+                let message = format!("`{time}` s, 0 s to the step time {step} s is needed");
+                wrong(format!("prediction.stages[{i}].{name}"), message);
+            }
         }
     }
 }
