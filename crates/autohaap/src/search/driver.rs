@@ -24,6 +24,9 @@ use crate::units::Seconds;
 /// Devices up to which the exhaustive search is tried.
 const LATTICE_DEVICES: u32 = 16;
 
+/// Ratio of neighbouring times at which the duality bound is asked.
+const GRID: f64 = 1.01;
+
 /// Steps of the exhaustive search: about two seconds at most.
 const LATTICE_WORK: u64 = 400_000;
 
@@ -465,28 +468,30 @@ fn tighten(
     gap: Option<f64>,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> f64 {
-    let mut low = floor;
-    let mut high = step;
+    // Times asked about lie on one grid for all problems, so that a bound does not depend on the plan found.
+    let at = |k: i32| GRID.powi(k);
+    // The capacity bound is zero where its LP fails.
+    let mut low = (floor.max(step * 1e-3).ln() / GRID.ln()).floor() as i32;
+    let mut high = (step.ln() / GRID.ln()).ceil() as i32;
+    let mut bound = floor;
     // Any prices are valid. In proportion to the speed of each class on this model they ignore fill and memory; those of
     // the LPs that the search could not bring to the batch know about them.
-    for _ in 0..5 {
-        if high - low <= 0.01 * step || stop() || gap.is_some_and(|g| 1.0 - low / step <= g) {
-            break;
-        }
-        let middle = f64::midpoint(low, high);
+    while high - low > 1 && !stop() && gap.is_none_or(|g| 1.0 - bound / step > g) {
+        let middle = i32::midpoint(low, high);
         let refuted = tables.iter().all(|t| {
             bound::price_guesses(t, counts)
                 .iter()
                 .chain(duals)
-                .any(|prices| bound::refutes(t, counts, prices, middle, REFUTE_WORK, stop))
+                .any(|prices| bound::refutes(t, counts, prices, at(middle), REFUTE_WORK, stop))
         });
         if refuted {
             low = middle;
+            bound = bound.max(at(middle));
         } else {
             high = middle;
         }
     }
-    low
+    bound
 }
 
 /// The best plan on the fastest class alone, and the step time without each device group; also the best plan found on

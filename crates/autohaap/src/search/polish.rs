@@ -23,8 +23,11 @@ pub(super) fn polish(
         'moves: for lane in 0..best.draft.lanes.len() {
             let own = &best.draft.lanes[lane].template;
             let others = best.draft.others(lane);
-            let rebalanced = own.rebalanced(table, others).filter(|t| t.key() != own.key());
-            for template in rebalanced.into_iter().chain(neighbours(table, own)) {
+            let rebalanced = ramps(own)
+                .into_iter()
+                .filter_map(|t| t.rebalanced(table, others))
+                .filter(|t| t.key() != own.key());
+            for template in rebalanced.chain(neighbours(table, own)) {
                 if scored >= budget || stop() {
                     break 'moves;
                 }
@@ -68,7 +71,15 @@ fn neighbours(table: &Table<'_>, template: &Template) -> Vec<Template> {
             }
             next.stages[s].atoms.1 = cut;
             next.stages[s + 1].atoms.0 = cut;
-            made.push(next);
+            made.push(next.clone());
+            // The stage that grows may need to start earlier: one or two micro-batches more in flight up to it.
+            let grown = if shift > 0 { s } else { s + 1 };
+            for _ in 0..2 {
+                for upstream in &mut next.stages[..=grown] {
+                    upstream.depth += 1;
+                }
+                made.push(next.clone());
+            }
         }
     }
     // A layer carried past several stages: from each stage to each other one.
@@ -141,17 +152,22 @@ fn neighbours(table: &Table<'_>, template: &Template) -> Vec<Template> {
             made.push(next);
         }
     }
-    // The whole ramp one deeper or shallower.
-    for up in [true, false] {
+    made.extend(ramps(template).into_iter().skip(1));
+    made
+}
+
+/// The template itself, and with the whole ramp one deeper or shallower.
+fn ramps(template: &Template) -> Vec<Template> {
+    let shifted = |change: &dyn Fn(u32) -> u32| {
         let mut next = template.clone();
         for stage in &mut next.stages {
-            stage.depth = if up {
-                stage.depth + 1
-            } else {
-                (stage.depth - 1).max(1)
-            };
+            stage.depth = change(stage.depth);
         }
-        made.push(next);
-    }
-    made
+        next
+    };
+    vec![
+        template.clone(),
+        shifted(&|depth| depth + 1),
+        shifted(&|depth| (depth - 1).max(1)),
+    ]
 }
