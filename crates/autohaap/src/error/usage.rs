@@ -29,7 +29,7 @@ pub static BAD_VALUE: Code = Code {
     id: "E104",
     title: "a flag's value must be of its kind",
     page: "Shares are written as `2%` or `0.02` (more than 0, less than 1), times as `30s`, `2m` or `500ms`, precisions as \
-bf16, fp16, fp8 or fp32. The message names the value and an example of a legal one.",
+bf16, fp16, fp8 or fp32, optimizers as adam or sgd, boundary exchanges (`--p2p`) as async or rendezvous. The message names the value and an example of a legal one.",
 };
 /// Something that this version does not have.
 pub static NOT_AVAILABLE: Code = Code {
@@ -51,7 +51,7 @@ pub static BAD_SETTINGS: Code = Code {
     id: "E107",
     title: "a settings file holds known keys",
     page: "`autohaap.toml` in the current folder or a parent, or the file named by `--config`, may set defaults of flags: \
-`model`, `cluster`, `seq`, `global_batch`, `precision`, `zero`, `max_micro_batch`, `jobs`, `time_limit`, `gap`. Flags \
+`seq`, `global_batch`, `precision`, `zero`, `optimizer`, `p2p`, `max_micro_batch`, `jobs`, `time_limit`, `gap`. Flags \
 and AUTOHAAP_* variables win over it. Unknown keys are refused, so that a misspelt one is not ignored.",
 };
 /// An existing file would be overwritten.
@@ -60,6 +60,14 @@ pub static EXISTS: Code = Code {
     title: "an existing file is not overwritten without --force",
     page: "`autohaap init` writes a file that people then edit. If it exists already, the command stops so that no edit is \
 lost. Give another name with `-o FILE`, print with `-o -`, or overwrite with `--force`.",
+};
+/// The user stopped the command before it had an answer.
+pub static INTERRUPTED: Code = Code {
+    id: "E109",
+    title: "the command was interrupted before it had an answer",
+    page: "Ctrl-C during `autohaap plan` answers with the best plan so far and exit code 0. If none is known yet, there is \
+nothing to answer: the exit code is 130. Let the search run until its progress line shows a best step, or give it \
+`--time-limit`. A second Ctrl-C ends the process at once.",
 };
 
 /// All codes of this area.
@@ -72,4 +80,5 @@ pub static ALL: &[&Code] = &[
     &UNKNOWN_CODE,
     &BAD_SETTINGS,
     &EXISTS,
+    &INTERRUPTED,
 ];

@@ -84,7 +84,9 @@ pub fn estimate_screen(plan: &Plan, prediction: &Prediction, violations: usize) 
     let mut devices: Vec<&DevicePrediction> = prediction.devices.iter().collect();
     devices.sort_by(|a, b| {
         let share = |d: &DevicePrediction| d.memory_bytes.total / d.memory_bytes.limit;
-        share(b).total_cmp(&share(a)).then_with(|| a.device.cmp(&b.device))
+        share(b)
+            .total_cmp(&share(a))
+            .then_with(|| a.device.cmp(&b.device))
     });
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let distinct: Vec<(String, &DevicePrediction)> = devices
@@ -119,7 +121,10 @@ pub fn estimate_screen(plan: &Plan, prediction: &Prediction, violations: usize) 
 pub fn check_screen(plan: &Plan, violations: &[Problem], advice: &[Problem]) -> String {
     let mut lines = Vec::new();
     if violations.is_empty() {
-        lines.push(format!("legal: {} keeps every rule", words::elide(&plan.name, 70)));
+        lines.push(format!(
+            "legal: {} keeps every rule",
+            words::elide(&plan.name, 70)
+        ));
     } else {
         let mut by_code: BTreeMap<&str, usize> = BTreeMap::new();
         for v in violations {

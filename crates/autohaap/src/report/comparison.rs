@@ -60,9 +60,13 @@ fn line(name: &str, row: &Alternative, step: f64) -> String {
     let pad = " ".repeat(32 - words::width(&name));
     let text = match row.step_time_s {
         Some(s) => format!(
-            "  {name}{pad} {:>9}{:>7.2}x  {}",
+            "  {name}{pad} {:>9}{:>7}x  {}",
             s.to_string(),
-            s.0 / step,
+            if s.0 / step < 1000.0 {
+                format!("{:.2}", s.0 / step)
+            } else {
+                ">999".to_owned()
+            },
             row.label.replace(", selective", ", sel.")
         ),
         None => {

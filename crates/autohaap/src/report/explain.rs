@@ -269,7 +269,10 @@ fn speeds(device: &DeviceType, plan: &Plan) -> Vec<String> {
         .efficiency
         .iter()
         .map(|(class, share)| match class {
-            OperatorClass::Memory => format!("memory {:.0} GB/s", device.memory_bandwidth.value.0 * share.value / 1e9),
+            OperatorClass::Memory => format!(
+                "memory {:.0} GB/s",
+                device.memory_bandwidth.value.0 * share.value / 1e9
+            ),
             OperatorClass::Gemm => format!("products {:.0} TFLOP/s", peak.value.0 * share.value / 1e12),
             OperatorClass::ExpertGemm => {
                 format!("expert products {:.0} TFLOP/s", peak.value.0 * share.value / 1e12)

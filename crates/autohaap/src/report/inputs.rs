@@ -90,7 +90,10 @@ pub fn model_screen(input: &ModelInput) -> String {
         lines.extend(words::wrap(&format!("note: {note}"), "  ", 3));
     }
     if s.notes.len() > 8 {
-        lines.push(format!("  ... and {} more notes (--format json)", s.notes.len() - 8));
+        lines.push(format!(
+            "  ... and {} more notes (--format json)",
+            s.notes.len() - 8
+        ));
     }
     screen(&lines)
 }

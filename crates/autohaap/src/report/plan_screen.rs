@@ -102,7 +102,9 @@ fn next(context: &Context) -> Vec<String> {
             let file = words::elide(file, 30);
             format!("next: autohaap check {file}; autohaap estimate {file}")
         }
-        None => "next: `-o plan.json` keeps the plan; `--explain` shows the hardware figures and the bound".into(),
+        None => {
+            "next: `-o plan.json` keeps the plan; `--explain` shows the hardware figures and the bound".into()
+        }
     };
     vec![text]
 }
@@ -364,13 +366,7 @@ pub(super) fn trust(p: &Prediction) -> String {
         .into_iter()
         .map(|(name, share)| format!("{name} {}", words::percent(*share)))
         .collect();
-    words::cut(
-        &format!(
-            "time by provenance: {}",
-            shares.join(", ")
-        ),
-        100,
-    )
+    words::cut(&format!("time by provenance: {}", shares.join(", ")), 100)
 }
 
 fn proof(plan: &Plan, p: &Prediction) -> Vec<String> {
@@ -393,13 +389,13 @@ fn proof(plan: &Plan, p: &Prediction) -> Vec<String> {
     let repeat = if s.reproducible {
         ""
     } else {
-        "; time-bounded, so not reproducible"
+        " (time-bounded: not reproducible)"
     };
     vec![
         words::cut(&bound, 100),
         words::cut(
             &format!(
-                "search: {}, {stopped} {}, {} plans and templates priced{repeat}",
+                "search: {}, {stopped} {}{repeat}, {} plans and templates priced",
                 s.method,
                 s.wall_s,
                 words::whole(s.plans_scored)

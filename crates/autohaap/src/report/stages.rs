@@ -78,8 +78,7 @@ impl Row {
     }
 
     fn holds(&self, critical: Option<(usize, usize)>) -> bool {
-        critical
-            .is_some_and(|(p, s)| p == self.pipeline && (self.stages.0..=self.stages.1).contains(&s))
+        critical.is_some_and(|(p, s)| p == self.pipeline && (self.stages.0..=self.stages.1).contains(&s))
     }
 }
 

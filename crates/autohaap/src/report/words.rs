@@ -56,7 +56,9 @@ pub(super) fn clean(text: &str) -> String {
     text.chars()
         .map(|c| {
             // Marks of writing direction have no width and turn the rest of a line around.
-            if c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+            if c.is_control()
+                || matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            {
                 '?'
             } else {
                 c
@@ -243,12 +245,9 @@ pub(super) fn counted(counts: &BTreeMap<String, usize>, columns: usize) -> Strin
         words.join(" + ")
     };
     let longest = counts.keys().map(|n| width(n)).max().unwrap_or(0);
-    (8..longest)
-        .rev()
-        .map(join)
-        .fold(join(longest), |kept, shorter| {
-            if width(&kept) <= columns { kept } else { shorter }
-        })
+    (8..longest).rev().map(join).fold(join(longest), |kept, shorter| {
+        if width(&kept) <= columns { kept } else { shorter }
+    })
 }
 
 #[cfg(test)]
@@ -283,7 +282,10 @@ mod tests {
         assert!(two.len() == 2 && two[1].ends_with("...") && width(&two[1]) <= WIDTH);
         let items: Vec<String> = (0..200).map(|i| format!("key_{i}")).collect();
         let lines = list("keys", &items, 2);
-        assert!(lines.len() == 2 && lines[1].ends_with("more (--format json)"), "{lines:?}");
+        assert!(
+            lines.len() == 2 && lines[1].ends_with("more (--format json)"),
+            "{lines:?}"
+        );
     }
 
     #[test]
