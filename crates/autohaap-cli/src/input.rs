@@ -61,6 +61,16 @@ pub(crate) fn model(name: &str) -> Result<ModelInput, Failure> {
     if path.is_file() {
         return model_file(path);
     }
+    // Before the presets, whose names are matched by their last part: `../llama` is not the preset `llama`.
+    if looks_like_a_path(name) {
+        return Err(Problem::new(
+            &codes::READ_FAILED,
+            name,
+            format!("cannot open the file: there is no `{name}`"),
+        )
+        .hint("check the path; `autohaap model` lists the presets, which need no file")
+        .into());
+    }
     match model::preset(name) {
         Some(text) => {
             let id = model::preset_id(name).unwrap_or(name);
@@ -68,18 +78,11 @@ pub(crate) fn model(name: &str) -> Result<ModelInput, Failure> {
             id.clone_into(&mut input.model.name);
             Ok(input)
         }
-        None if looks_like_a_path(name) => Err(Problem::new(
-            &codes::READ_FAILED,
-            name,
-            format!("cannot open the file: there is no `{name}`"),
-        )
-        .hint("check the path; `autohaap model` lists the presets, which need no file")
-        .into()),
         None => Err(model::unknown_preset(name).into()),
     }
 }
 
-/// Whether a name that is neither a file nor a preset was meant as a file. `owner/name` was not: it is a model's
+/// Whether a name that is no file was meant as one. `owner/name` was not: it is a model's
 /// public name.
 fn looks_like_a_path(name: &str) -> bool {
     let path = Path::new(name);

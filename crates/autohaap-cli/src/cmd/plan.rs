@@ -81,6 +81,7 @@ fn question(cli: &Cli, args: &PlanArgs, assumed: &mut Vec<String>) -> Result<Que
 }
 
 /// Settings that are words: given by flag or settings file, or left to the defaults.
+#[derive(Clone, Copy)]
 struct Named {
     precision: Option<Precision>,
     optimizer: Option<Optimizer>,
@@ -298,7 +299,7 @@ fn training(
         precision
     });
     let zero = args.zero.or(settings.zero).unwrap_or_else(|| {
-        assumed.push("--zero 1, 2 or 3".into());
+        assumed.push("--zero 1-3".into());
         1
     });
     let optimizer = named.optimizer.unwrap_or_else(|| {

@@ -15,7 +15,8 @@ pub static READ_FAILED: Code = Code {
     title: "an input file must be readable text",
     page: "The path does not exist, is a folder without the expected file, may not be read, is larger than the limit of \
 64 MiB, or is not UTF-8.\n\nFor models a folder is searched for `config.json`, then `params.json`; a name without a file \
-is looked up among the presets (`autohaap model` lists them).",
+is looked up among the presets (`autohaap model` lists them), unless it looks like a path: it starts with `.`, `/` or \
+`~`, has several parts, or ends like a file (`model.json`).",
 };
 /// A file cannot be written.
 pub static WRITE_FAILED: Code = Code {

@@ -22,9 +22,9 @@ const STAGES: usize = 24;
 type MemoryRow = (&'static str, fn(&MemoryItems) -> f64);
 
 /// One row per item of memory for some devices.
-pub(super) fn memory_table(devices: &[(String, &DevicePrediction)]) -> Vec<String> {
+pub(super) fn memory_table(devices: &[&DevicePrediction]) -> Vec<String> {
     let room = 70 / devices.len().max(1);
-    let names: Vec<String> = devices.iter().map(|d| words::elide(&d.0, room)).collect();
+    let names: Vec<String> = devices.iter().map(|d| words::elide(&d.device, room)).collect();
     let mut header = vec!["memory, GiB"];
     header.extend(names.iter().map(String::as_str));
     let right: Vec<usize> = (1..header.len()).collect();
@@ -42,9 +42,12 @@ pub(super) fn memory_table(devices: &[(String, &DevicePrediction)]) -> Vec<Strin
         ("total", |m| m.total.gib()),
         ("limit", |m| m.limit.gib()),
     ];
+    let mut row = vec!["device".to_owned()];
+    row.extend(devices.iter().map(|d| words::elide(&d.device_type, room)));
+    rows.add_row(row);
     for (name, value) in items {
         let mut row = vec![name.to_owned()];
-        row.extend(devices.iter().map(|d| format!("{:.2}", value(&d.1.memory_bytes))));
+        row.extend(devices.iter().map(|d| format!("{:.2}", value(&d.memory_bytes))));
         rows.add_row(row);
     }
     table_lines(&rows, "")
@@ -89,18 +92,17 @@ pub fn estimate_screen(plan: &Plan, prediction: &Prediction, violations: usize) 
             .then_with(|| a.device.cmp(&b.device))
     });
     let mut seen: BTreeSet<String> = BTreeSet::new();
-    let distinct: Vec<(String, &DevicePrediction)> = devices
+    let mut distinct: Vec<&DevicePrediction> = devices
         .into_iter()
         .filter(|d| seen.insert(format!("{}{:?}", d.device_type, d.memory_bytes)))
-        .map(|d| (format!("{} {}", d.device, d.device_type), d))
         .collect();
+    // One of each type before a second of any.
+    let mut types_seen: BTreeSet<&str> = BTreeSet::new();
+    distinct.sort_by_key(|d| !types_seen.insert(d.device_type.as_str()));
     lines.extend(memory_table(&distinct[..distinct.len().min(DEVICES)]));
-    if distinct.len() > DEVICES {
-        lines.push(format!(
-            "  ... and {} with less of their memory in use (--format json)",
-            words::plural(distinct.len() - DEVICES, "other kind of device")
-                .replace("kind of devices", "kinds of devices")
-        ));
+    match distinct.len().saturating_sub(DEVICES) {
+        0 => {}
+        more => lines.push(format!("  ... and {more} more loads of devices (--format json)")),
     }
     lines.push(String::new());
     lines.push(trust(prediction));
@@ -178,7 +180,13 @@ pub fn infeasible_screen(answer: &Infeasible, training: &Training, assumed: &[St
         }
         (false, None) => "no plan was found; that none exists is not proven".to_owned(),
     }];
-    lines.push(training_line(training));
+    // Where the level is left to the search, all were tried.
+    let level = if assumed.iter().any(|a| a.starts_with("--zero")) {
+        training_line(training).replace(&format!(", ZeRO-{}", training.zero), ", any ZeRO level")
+    } else {
+        training_line(training)
+    };
+    lines.push(level);
     if !assumed.is_empty() {
         lines.extend(words::wrap(
             &format!("  by default: {}", assumed.join(", ")),

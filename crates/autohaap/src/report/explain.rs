@@ -16,7 +16,7 @@ pub(super) fn lines(plan: &Plan, p: &Prediction) -> Vec<String> {
     lines.extend(why(plan, p));
     if let Some(d) = fullest_device(p) {
         lines.push(String::new());
-        lines.extend(memory_table(&[(format!("{} {}", d.device, d.device_type), d)]));
+        lines.extend(memory_table(&[d]));
     }
     lines.extend(hardware(plan));
     lines.push(String::new());

@@ -2,9 +2,9 @@
 
 use super::{screen, table, table_lines, words};
 use crate::cluster::{DeviceFigure, DeviceRow};
-use crate::model::ModelInput;
+use crate::model::{AtomRun, ModelInput};
 
-/// Runs of atoms that are listed.
+/// Kinds of atoms that are listed.
 const RUNS: usize = 24;
 
 /// A model: parameters and runs of equal atoms.
@@ -51,15 +51,11 @@ pub fn model_screen(input: &ModelInput) -> String {
         ],
         &[2, 3, 4, 5],
     );
-    for run in s.atoms.iter().take(RUNS) {
-        let range = if run.count == 1 {
-            run.first.to_string()
-        } else {
-            format!("{}-{}", run.first, run.first + run.count - 1)
-        };
+    let kinds = kinds(&s.atoms);
+    for (run, atoms) in kinds.iter().take(RUNS) {
         rows.add_row(vec![
-            range,
-            format!("{} x {:?}", run.count, run.kind).to_lowercase(),
+            words::elide(&words::ranges(atoms), 24),
+            format!("{} x {:?}", atoms.len(), run.kind).to_lowercase(),
             words::count(run.parameters as f64),
             words::count(run.parameters_active as f64),
             words::count(run.flops_forward_per_token.0),
@@ -67,10 +63,10 @@ pub fn model_screen(input: &ModelInput) -> String {
         ]);
     }
     lines.extend(table_lines(&rows, ""));
-    if s.atoms.len() > RUNS {
+    if kinds.len() > RUNS {
         lines.push(format!(
-            "  ... and {} more runs (--format json)",
-            s.atoms.len() - RUNS
+            "  ... and {} more kinds of atoms (--format json)",
+            kinds.len() - RUNS
         ));
     }
     lines.push("  each figure is of one atom, at the full training length where it depends on it".into());
@@ -96,6 +92,30 @@ pub fn model_screen(input: &ModelInput) -> String {
         ));
     }
     screen(&lines)
+}
+
+/// Atoms of equal figures with their indices, in the order of the first: patterns are a line, not a line per layer.
+fn kinds(runs: &[AtomRun]) -> Vec<(&AtomRun, Vec<u32>)> {
+    let mut kinds: Vec<(&AtomRun, Vec<u32>)> = Vec::new();
+    let mut index: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+    for run in runs {
+        let key = format!(
+            "{:?} {} {} {} {}",
+            run.kind,
+            run.parameters,
+            run.parameters_active,
+            run.flops_forward_per_token.0,
+            run.activation_bytes_per_token.0
+        );
+        let slot = *index.entry(key).or_insert(kinds.len());
+        if slot == kinds.len() {
+            kinds.push((run, Vec::new()));
+        }
+        kinds[slot]
+            .1
+            .extend((run.first..run.first + run.count).map(|i| i as u32));
+    }
+    kinds
 }
 
 /// The catalogue: a line per device.

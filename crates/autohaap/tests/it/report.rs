@@ -263,7 +263,7 @@ proptest! {
         }
         let prediction = plan.prediction.clone().expect("a prediction");
         narrow(&estimate_screen(&plan, &prediction, 2));
-        let problem = Problem::new(&codes::ALL[0], name.clone(), format!("{name} {hostile}")).hint(hostile.clone());
+        let problem = Problem::new(codes::ALL[0], name.clone(), format!("{name} {hostile}")).hint(hostile.clone());
         let screen = check_screen(&plan, &vec![problem.clone(); 200], &vec![problem; 200]);
         narrow(&screen);
         prop_assert!(screen.lines().count() < 200, "{}", screen);
