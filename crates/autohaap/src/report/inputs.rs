@@ -130,7 +130,7 @@ pub fn devices_screen(devices: &[DeviceRow]) -> String {
     let yes = |b: bool| if b { "yes" } else { "no" }.to_owned();
     for d in devices {
         rows.add_row(vec![
-            words::elide(&d.name, 24),
+            words::elide(&d.name, 30),
             words::elide(&d.vendor, 12),
             d.memory_bytes
                 .map_or_else(|| "-".to_owned(), |m| format!("{:.1}", m.gib())),
