@@ -597,6 +597,8 @@ fn every_screen_is_at_most_100_columns_wide() {
         (&["devices"], 0),
         (&["devices", "H800"], 0),
         (&["--show-settings"], 0),
+        (&["explain"], 0),
+        (&["explain", "E107"], 0),
     ] {
         let ended = place.run(args);
         assert_eq!(ended.code, code, "{args:?}: {}", ended.stderr);

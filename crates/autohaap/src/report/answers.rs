@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::plan_screen::{bottleneck, conservation_lines, critical, training_line, trust};
 use super::stages::{Types, stage_table};
 use super::{screen, table, table_lines, words};
-use crate::error::Problem;
+use crate::error::{Code, Problem};
 use crate::plan::{DevicePrediction, MemoryItems, Plan, Prediction, Training};
 use crate::search::Infeasible;
 
@@ -214,6 +214,16 @@ pub fn infeasible_screen(answer: &Infeasible, training: &Training, assumed: &[St
                 answer.relaxations.len() - 12
             ));
         }
+    }
+    screen(&lines)
+}
+
+/// The page of a code, as `explain` prints it.
+pub fn page_screen(code: &Code) -> String {
+    let mut lines = words::wrap(&format!("{}: {}", code.id, code.title), "  ", 3);
+    lines.push(String::new());
+    for paragraph in code.page.lines() {
+        lines.extend(words::wrap(paragraph, "", usize::MAX));
     }
     screen(&lines)
 }

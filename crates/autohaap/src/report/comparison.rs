@@ -71,8 +71,16 @@ fn line(name: &str, row: &Alternative, step: f64) -> String {
         ),
         None => {
             // `the others alone: ...` repeats the name of the line.
-            let reason = row.reason.split_once(": ").map_or(row.reason.as_str(), |r| r.1);
-            format!("  {name}{pad} {:>9}  {reason}", "no plan:")
+            let reason = ["fastest class alone: ", "the others alone: "]
+                .iter()
+                .find_map(|prefix| row.reason.strip_prefix(prefix))
+                .unwrap_or(&row.reason);
+            let word = if reason.starts_with("not worked out") {
+                "-"
+            } else {
+                "no plan:"
+            };
+            format!("  {name}{pad} {word:>9}  {reason}")
         }
     };
     words::cut(text.trim_end(), 100)

@@ -11,7 +11,7 @@ mod plan_screen;
 mod stages;
 mod words;
 
-pub use answers::{check_screen, estimate_screen, infeasible_screen};
+pub use answers::{check_screen, estimate_screen, infeasible_screen, page_screen};
 pub use inputs::{columns, device_screen, devices_screen, model_screen};
 pub use plan_screen::{Context, plan_screen};
 
