@@ -85,6 +85,8 @@ pub(crate) enum Command {
     Estimate(EstimateArgs),
     /// Prove that a plan file is legal, or list every violation.
     Check(CheckArgs),
+    /// Write a self-contained HTML page about a plan file.
+    Report(ReportArgs),
     /// Show a model: parameters, FLOPs and atoms.
     Model(ModelArgs),
     /// List the devices of the catalogue, or one with the source of each figure.
@@ -230,6 +232,18 @@ pub(crate) struct EstimateArgs {
     /// Price with these boundary exchanges instead of the plan's.
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) p2p: Option<P2pArg>,
+}
+
+/// `autohaap report`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  autohaap report plan.json -o report.html")]
+pub(crate) struct ReportArgs {
+    /// Plan file, or `-`.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: String,
+    /// File to write, or `-`; an existing one is replaced.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
 }
 
 /// `autohaap check`.

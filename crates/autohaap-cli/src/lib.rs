@@ -114,6 +114,7 @@ pub fn run(argv: impl IntoIterator<Item = OsString>) -> ExitStatus {
         Some(Command::Plan(a)) => cmd::plan::run(&cli, a),
         Some(Command::Estimate(a)) => cmd::estimate::run(&cli, a),
         Some(Command::Check(a)) => cmd::check::run(&cli, a),
+        Some(Command::Report(a)) => cmd::report::run(&cli, a),
         Some(Command::Model(a)) => cmd::model::run(&cli, a),
         Some(Command::Devices(a)) => cmd::devices::run(&cli, a),
         Some(Command::Init(a)) => cmd::reference::init(&cli, a),

@@ -62,9 +62,16 @@ pub static EXISTS: Code = Code {
     page: "`autohaap init` writes a file that people then edit. If it exists already, the command stops so that no edit is \
 lost. Give another name with `-o FILE`, print with `-o -`, or overwrite with `--force`.",
 };
+/// A fault of this program.
+pub static INTERNAL: Code = Code {
+    id: "E109",
+    title: "a fault of autohaap itself",
+    page: "Something that no input may cause went wrong. Please report it with the message, the command and the inputs \
+(`--anonymize` replaces host names).",
+};
 /// The user stopped the command before it had an answer.
 pub static INTERRUPTED: Code = Code {
-    id: "E109",
+    id: "E110",
     title: "the command was interrupted before it had an answer",
     page: "Ctrl-C during `autohaap plan` answers with the best plan so far and exit code 0. If none is known yet, there is \
 nothing to answer: the exit code is 130. Let the search run until its progress line shows a best step, or give it \
@@ -81,5 +88,6 @@ pub static ALL: &[&Code] = &[
     &UNKNOWN_CODE,
     &BAD_SETTINGS,
     &EXISTS,
+    &INTERNAL,
     &INTERRUPTED,
 ];

@@ -24,6 +24,7 @@ use rayon::prelude::*;
 
 use crate::cost::pipeline::{Depth, StageTime, Suffix};
 
+use super::space::Space;
 use super::table::{Holders, Row, Table};
 
 /// The capacity bound, seconds; 0 if the LP fails.
@@ -239,29 +240,16 @@ fn costs_more(
                 if !row.allows((start, end)) {
                     continue;
                 }
-                // Optimistic: the least recompute at depth 1, the deepest limit with any recompute.
-                let deepest = row.deepest(space, (start, end), micro_batches.min(64), holders, true);
+                let segments = segments(relaxation, space, row, (start, end), micro_batches, holders);
                 // A longer range takes more memory, but for one with the first atom: it spares the receive buffers and
                 // shares its vocabulary with a tied head.
-                if deepest == 0 {
+                if segments.is_empty() {
                     next = start.min(1);
                     continue;
                 }
-                let deepest = match deepest {
-                    _ if !relaxation.depth => 1,
-                    64.. => micro_batches,
-                    _ => deepest,
-                };
-                let Some(fit) = row.least_fit(space, (start, end), 1, holders) else {
-                    next = start.min(1);
-                    continue;
-                };
                 let tail = row.optimizer(space, start, end, holders);
-                let spent = work.fetch_sub(
-                    (labels.len() as u64).min(work.load(Ordering::Relaxed)),
-                    Ordering::Relaxed,
-                );
-                if spent <= labels.len() as u64 {
+                let steps = (labels.len() * segments.len()) as u64;
+                if work.fetch_sub(steps.min(work.load(Ordering::Relaxed)), Ordering::Relaxed) <= steps {
                     return false;
                 }
                 for label in &labels {
@@ -276,31 +264,80 @@ fn costs_more(
                             None => continue,
                         },
                     };
-                    let stage = StageTime {
-                        forward: fit.forward,
-                        backward: fit.backward,
-                        link_forward: link,
-                        link_backward: link,
-                    };
-                    let suffix = label
-                        .suffix
-                        .prepend(&stage, Depth::UpTo(deepest), micro_batches, tail);
-                    if suffix.step > time {
-                        continue;
+                    for segment in &segments {
+                        let stage = StageTime {
+                            forward: segment.forward,
+                            backward: segment.backward,
+                            link_forward: link,
+                            link_backward: link,
+                        };
+                        let suffix =
+                            label
+                                .suffix
+                                .prepend(&stage, Depth::UpTo(segment.deepest), micro_batches, tail);
+                        if suffix.step > time {
+                            continue;
+                        }
+                        if start == 0 {
+                            return false;
+                        }
+                        at[start].push(Label {
+                            cost,
+                            suffix,
+                            row: Some(row_index),
+                        });
                     }
-                    if start == 0 {
-                        return false;
-                    }
-                    at[start].push(Label {
-                        cost,
-                        suffix,
-                        row: Some(row_index),
-                    });
                 }
             }
         }
     }
     true
+}
+
+/// In-flight limits up to `deepest` that need at least this stage time.
+struct Segment {
+    deepest: u32,
+    forward: f64,
+    backward: f64,
+}
+
+/// The curve of depth against time of an atom range in steps: every depth lies in a segment whose time, the least for the
+/// segment's shallowest depth, it cannot beat. The first segment is what fits without recompute. Empty if nothing fits.
+fn segments(
+    relaxation: Relaxation,
+    space: &Space<'_>,
+    row: &Row,
+    range: (usize, usize),
+    micro_batches: u32,
+    holders: Holders,
+) -> Vec<Segment> {
+    let most = micro_batches.min(64);
+    let deepest = row.deepest(space, range, most, holders, true);
+    if deepest == 0 {
+        return Vec::new();
+    }
+    // Beyond 64 no limit is looked up: any depth is allowed.
+    let reach = |w: u32| if w >= 64 { micro_batches } else { w };
+    let mut segments = Vec::new();
+    let mut from = 1;
+    while from <= deepest {
+        let Some(fit) = row.least_fit(space, range, from, holders) else {
+            break;
+        };
+        let shallow = row.deepest(space, range, deepest, holders, false);
+        let to = if from <= shallow {
+            shallow
+        } else {
+            (2 * from).min(deepest)
+        };
+        segments.push(Segment {
+            deepest: if relaxation.depth { reach(to) } else { 1 },
+            forward: fit.forward,
+            backward: fit.backward,
+        });
+        from = to + 1;
+    }
+    segments
 }
 
 /// Drops dominated labels; where more than [`KEEP`] of one front row remain, merges neighbours in cost into their

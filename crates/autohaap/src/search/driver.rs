@@ -173,6 +173,7 @@ pub fn search(
         })
         .collect();
     let mut pools: Vec<Vec<Template>> = Vec::new();
+    let mut duals: Vec<Vec<f64>> = Vec::new();
     for (i, (table, &zero)) in tables.iter().zip(&levels).enumerate() {
         // Higher levels differ from the first only where a stage has several replicas; level 2 lies between 1 and 3.
         let rounds = match (i, zero) {
@@ -191,6 +192,7 @@ pub fn search(
             clock.first_plan.get_or_insert(at);
         }
         pools.push(solver.templates().cloned().collect());
+        duals.extend(solver.prices.clone().filter(|_| counts.len() > 1));
         let scored = solver.scored;
         clock.phase("columns", scored);
         if stop() {
@@ -233,7 +235,7 @@ pub fn search(
         bound_s = best.step;
         bound_kind = "exhaustive: every plan with a lower bound below it was priced";
     } else if !stop() {
-        let refuted = tighten(&tables, &counts, floor, best.step, options.gap, &stop);
+        let refuted = tighten(&tables, &counts, &duals, [floor, best.step], options.gap, &stop);
         if refuted > bound_s {
             bound_s = refuted;
             bound_kind = "LP duality over pipeline templates with fill, depth and memory";
@@ -458,14 +460,15 @@ fn key(pipelines: &[Pipeline]) -> Vec<(u32, u32, Vec<(usize, u32, Vec<String>)>)
 fn tighten(
     tables: &[Table<'_>],
     counts: &[u32],
-    floor: f64,
-    step: f64,
+    duals: &[Vec<f64>],
+    [floor, step]: [f64; 2],
     gap: Option<f64>,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> f64 {
     let mut low = floor;
     let mut high = step;
-    // Prices in proportion to the speed of each class on this model stand in for the LP's dual: any prices are valid.
+    // Any prices are valid. In proportion to the speed of each class on this model they ignore fill and memory; those of
+    // the LPs that the search could not bring to the batch know about them.
     for _ in 0..5 {
         if high - low <= 0.01 * step || stop() || gap.is_some_and(|g| 1.0 - low / step <= g) {
             break;
@@ -474,6 +477,7 @@ fn tighten(
         let refuted = tables.iter().all(|t| {
             bound::price_guesses(t, counts)
                 .iter()
+                .chain(duals)
                 .any(|prices| bound::refutes(t, counts, prices, middle, REFUTE_WORK, stop))
         });
         if refuted {

@@ -55,6 +55,8 @@ pub(super) struct Solver<'t, 'a> {
     /// Templates and plans priced.
     pub(super) scored: u64,
     aim: Option<f64>,
+    /// Prices of the last LP that could not meet its step time.
+    pub(super) prices: Option<Vec<f64>>,
     /// When the first candidate was known, for the record.
     pub(super) first_plan: Option<std::time::Duration>,
 }
@@ -80,6 +82,7 @@ impl<'t, 'a> Solver<'t, 'a> {
             seen: BTreeSet::new(),
             scored: 0,
             aim: None,
+            prices: None,
             first_plan: None,
         }
     }
@@ -310,6 +313,9 @@ impl<'t, 'a> Solver<'t, 'a> {
             if value >= batch * 1.0 {
                 feasible = true;
                 break;
+            }
+            if cut {
+                self.prices = Some(prices.clone());
             }
             if *rounds == 0 {
                 break;
