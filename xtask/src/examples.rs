@@ -15,6 +15,12 @@ use serde_json::Value;
 /// Relative difference of step times that counts as equal.
 const TOLERANCE: f64 = 1e-6;
 
+/// Most lines of a first screen.
+const LINES: usize = 45;
+
+/// Most columns of a screen.
+const COLUMNS: usize = 100;
+
 /// `example.toml`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -194,6 +200,7 @@ impl Example {
         let output = execute(&["-o", &plan.to_string_lossy()])?;
         // The scratch folder has another name in every run.
         let screen = String::from_utf8(output.stdout)?.replace(&*plan.to_string_lossy(), "plan.json");
+        fits_terminal(&screen)?;
         match (output.status.code(), self.question.expect) {
             (Some(0), Expect::Found) => {
                 let plan: Value = serde_json::from_str(&fs::read_to_string(&plan)?)?;
@@ -369,6 +376,18 @@ fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= TOLERANCE * a.abs().max(b.abs())
 }
 
+/// The first screen is one screen: its length and width are promised.
+fn fits_terminal(screen: &str) -> Result<()> {
+    let lines = screen.lines().count();
+    if lines > LINES {
+        bail!("the first screen has {lines} lines, promised are {LINES}");
+    }
+    match screen.lines().find(|l| l.chars().count() > COLUMNS) {
+        Some(line) => bail!("a line of the first screen is wider than {COLUMNS} columns: {line}"),
+        None => Ok(()),
+    }
+}
+
 /// Words of each line with runs of digits, points and commas replaced, so that only the wording is compared.
 fn masked(screen: &str) -> Vec<String> {
     screen
@@ -383,7 +402,13 @@ fn masked(screen: &str) -> Vec<String> {
                     (false, _) => text.push(c),
                 }
             }
-            text.split_whitespace().collect::<Vec<_>>().join(" ")
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            // The wall time differs from run to run, its unit too.
+            if text.starts_with("search:") {
+                text.replace("# ms,", "# s,").replace("# us,", "# s,")
+            } else {
+                text
+            }
         })
         .collect()
 }
@@ -391,6 +416,18 @@ fn masked(screen: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wall_times_and_sizes_of_screens() {
+        let a = masked("search: columns, finished in 3.55 s, 246,123 plans priced");
+        assert_eq!(
+            a,
+            masked("search: columns, finished in 786.98 ms, 468 plans priced")
+        );
+        assert!(fits_terminal(&"a\n".repeat(45)).is_ok());
+        assert!(fits_terminal(&"a\n".repeat(46)).is_err());
+        assert!(fits_terminal(&"a".repeat(101)).is_err());
+    }
 
     fn found(step: f64) -> Answer {
         let plan = serde_json::json!({

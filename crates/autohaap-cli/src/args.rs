@@ -116,6 +116,24 @@ pub(crate) enum PrecisionArg {
     Fp32,
 }
 
+/// Optimizer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OptimizerArg {
+    /// Two fp32 moments and an fp32 master copy: 12 bytes a parameter.
+    Adam,
+    /// An fp32 master copy only: 4 bytes a parameter.
+    Sgd,
+}
+
+/// Whether stage boundaries block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum P2pArg {
+    /// A send costs the sender nothing.
+    Async,
+    /// Fused blocking exchanges, as in Megatron without p2p overlap.
+    Rendezvous,
+}
+
 /// Search method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MethodArg {
@@ -150,6 +168,12 @@ pub(crate) struct PlanArgs {
     /// ZeRO level [default: 1, and 2 and 3 are tried where the states do not fit].
     #[arg(long, value_name = "Z", value_parser = clap::value_parser!(u8).range(0..=3))]
     pub(crate) zero: Option<u8>,
+    /// Optimizer [default: adam].
+    #[arg(long, value_enum, value_name = "O")]
+    pub(crate) optimizer: Option<OptimizerArg>,
+    /// How stages exchange activations and gradients [default: async].
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub(crate) p2p: Option<P2pArg>,
     /// Restrict to what an engine can execute.
     #[arg(long, value_name = "E")]
     pub(crate) engine: Option<String>,
@@ -177,13 +201,13 @@ pub(crate) struct PlanArgs {
     /// Seed of random choices (the search makes none today).
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Largest micro-batch in sequences.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) max_micro_batch: u32,
+    /// Largest micro-batch in sequences [default: 8].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) max_micro_batch: Option<u32>,
     /// Leave out a device (`node:index`) or a node; repeat for more.
     #[arg(long, value_name = "DEVICE")]
     pub(crate) exclude: Vec<String>,
-    /// Also itemise the critical stage and the memory of the fullest device.
+    /// Also show why the bottleneck is one, the hardware figures with their sources, and the space of the bound.
     #[arg(long)]
     pub(crate) explain: bool,
     /// Write the plan file here.
@@ -202,6 +226,12 @@ pub(crate) struct EstimateArgs {
     /// JSON Lines: one plan per line in, one prediction per line out.
     #[arg(long)]
     pub(crate) lines: bool,
+    /// Price with this optimizer instead of the plan's.
+    #[arg(long, value_enum, value_name = "O")]
+    pub(crate) optimizer: Option<OptimizerArg>,
+    /// Price with these boundary exchanges instead of the plan's.
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub(crate) p2p: Option<P2pArg>,
 }
 
 /// `autohaap report`.

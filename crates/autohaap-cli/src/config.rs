@@ -20,6 +20,12 @@ pub(crate) struct Settings {
     pub(crate) precision: Option<String>,
     /// ZeRO level.
     pub(crate) zero: Option<u8>,
+    /// Optimizer.
+    pub(crate) optimizer: Option<String>,
+    /// Boundary exchanges.
+    pub(crate) p2p: Option<String>,
+    /// Largest micro-batch.
+    pub(crate) max_micro_batch: Option<u32>,
     /// Threads.
     pub(crate) jobs: Option<u16>,
     /// Time limit, for example `30s`.
@@ -28,11 +34,15 @@ pub(crate) struct Settings {
     pub(crate) gap: Option<String>,
 }
 
-const KEYS: [&str; 7] = [
+/// The keys, in the order of [`Settings`]; the page of E107 lists the same ones (tested).
+const KEYS: [&str; 10] = [
     "seq",
     "global_batch",
     "precision",
     "zero",
+    "optimizer",
+    "p2p",
+    "max_micro_batch",
     "jobs",
     "time_limit",
     "gap",
@@ -71,7 +81,26 @@ fn parse(text: &str, path: &Path) -> Result<Settings, Problems> {
     if !problems.is_empty() {
         return Err(problems);
     }
-    toml::from_str(text).map_err(|e| syntax(&e, text, &name))
+    let settings: Settings = toml::from_str(text).map_err(|e| syntax(&e, text, &name))?;
+    let mut ranged = |key: &str, value: Option<u64>, low: u64, high: u64| {
+        if let Some(value) = value.filter(|v| !(low..=high).contains(v)) {
+            problems.push(
+                Problem::new(
+                    &codes::BAD_VALUE,
+                    format!("{name}: {key}"),
+                    format!("`{key}` is `{value}`"),
+                )
+                .hint(format!(
+                    "{low} to {high}; nearest legal value: {}",
+                    value.clamp(low, high)
+                )),
+            );
+        }
+    };
+    ranged("zero", settings.zero.map(u64::from), 0, 3);
+    ranged("jobs", settings.jobs.map(u64::from), 1, 1024);
+    ranged("max_micro_batch", settings.max_micro_batch.map(u64::from), 1, 64);
+    problems.or(settings)
 }
 
 fn syntax(error: &toml::de::Error, text: &str, name: &str) -> Problems {
@@ -139,6 +168,12 @@ pub(crate) fn show(cli: &Cli) -> Result<ExitStatus, Failure> {
                 "1; 2 and 3 where the states do not fit",
             ),
         ),
+        ("optimizer", text(settings.optimizer.clone(), "adam")),
+        ("p2p", text(settings.p2p.clone(), "async")),
+        (
+            "max_micro_batch",
+            text(settings.max_micro_batch.map(|v| v.to_string()), "8"),
+        ),
         ("jobs", text(settings.jobs.map(|v| v.to_string()), "all cores")),
         ("time_limit", text(settings.time_limit.clone(), "none")),
         ("gap", text(settings.gap.clone(), "none")),
@@ -152,7 +187,7 @@ pub(crate) fn show(cli: &Cli) -> Result<ExitStatus, Failure> {
     } else {
         let lines: Vec<String> = rows
             .iter()
-            .map(|(k, (v, o))| format!("{k:<13} {v}   ({o})"))
+            .map(|(k, (v, o))| format!("{k:<16} {v}   ({o})"))
             .collect();
         output::print(&lines.join("\n"))?;
     }

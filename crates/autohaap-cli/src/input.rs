@@ -6,10 +6,10 @@ use std::path::Path;
 use autohaap::cluster::{self, Cluster, Precision};
 use autohaap::error::{Problem, usage as codes};
 use autohaap::model::{self, ModelInput};
-use autohaap::plan::Plan;
+use autohaap::plan::{Optimizer, Plan, PointToPointMode};
 
 use crate::Failure;
-use crate::args::PrecisionArg;
+use crate::args::{OptimizerArg, P2pArg, PrecisionArg};
 
 /// Largest input file.
 const LIMIT: u64 = 64 << 20;
@@ -61,6 +61,16 @@ pub(crate) fn model(name: &str) -> Result<ModelInput, Failure> {
     if path.is_file() {
         return model_file(path);
     }
+    // Before the presets, whose names are matched by their last part: `../llama` is not the preset `llama`.
+    if looks_like_a_path(name) {
+        return Err(Problem::new(
+            &codes::READ_FAILED,
+            name,
+            format!("cannot open the file: there is no `{name}`"),
+        )
+        .hint("check the path; `autohaap model` lists the presets, which need no file")
+        .into());
+    }
     match model::preset(name) {
         Some(text) => {
             let id = model::preset_id(name).unwrap_or(name);
@@ -70,6 +80,18 @@ pub(crate) fn model(name: &str) -> Result<ModelInput, Failure> {
         }
         None => Err(model::unknown_preset(name).into()),
     }
+}
+
+/// Whether a name that is no file was meant as one. `owner/name` was not: it is a model's
+/// public name.
+fn looks_like_a_path(name: &str) -> bool {
+    let path = Path::new(name);
+    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
+    name.starts_with(['.', '/', '~'])
+        || name.ends_with('/')
+        || name.contains('\\')
+        || name.matches('/').count() > 1
+        || ["json", "toml", "txt", "sh", "yaml", "yml", "py"].contains(&extension)
 }
 
 fn model_file(path: &Path) -> Result<ModelInput, Failure> {
@@ -149,6 +171,22 @@ pub(crate) fn time(text: &str) -> Result<std::time::Duration, Failure> {
                 .hint("write `30s`, `2m` or `500ms`")
                 .into()
         })
+}
+
+/// The library's optimizer.
+pub(crate) fn optimizer(arg: OptimizerArg) -> Optimizer {
+    match arg {
+        OptimizerArg::Adam => Optimizer::Adam,
+        OptimizerArg::Sgd => Optimizer::Sgd,
+    }
+}
+
+/// The library's boundary mode.
+pub(crate) fn p2p(arg: P2pArg) -> PointToPointMode {
+    match arg {
+        P2pArg::Async => PointToPointMode::Async,
+        P2pArg::Rendezvous => PointToPointMode::Rendezvous,
+    }
 }
 
 /// The library's precision.

@@ -50,6 +50,24 @@ pub(crate) enum Failure {
     Interrupted,
 }
 
+/// Keeps the problems of an input, so that those of the next one are reported with them.
+///
+/// # Errors
+/// What is no problem of an input, at once.
+pub(crate) fn gather<T>(
+    problems: &mut Problems,
+    result: Result<T, impl Into<Failure>>,
+) -> Result<Option<T>, Failure> {
+    match result.map_err(Into::into) {
+        Ok(value) => Ok(Some(value)),
+        Err(Failure::Problems(more)) => {
+            problems.extend(more);
+            Ok(None)
+        }
+        Err(other) => Err(other),
+    }
+}
+
 impl From<Problems> for Failure {
     fn from(problems: Problems) -> Self {
         Self::Problems(problems)
@@ -105,15 +123,12 @@ pub fn run(argv: impl IntoIterator<Item = OsString>) -> ExitStatus {
         Some(Command::Completions(a)) => cmd::reference::completions(a),
         Some(Command::Man) => cmd::reference::man(),
         None if cli.show_settings => config::show(&cli),
-        None => return ui::help(),
+        None => return ui::help(json),
     };
     match result {
         Ok(status) => status,
         Err(Failure::BrokenPipe) => ExitStatus::Answer,
-        Err(Failure::Interrupted) => {
-            ui::say("interrupted before any plan was found");
-            ExitStatus::Interrupted
-        }
+        Err(Failure::Interrupted) => ui::interrupted(json),
         Err(Failure::Problems(problems)) => {
             ui::problems(&problems, json);
             ExitStatus::BadInput

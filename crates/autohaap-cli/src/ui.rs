@@ -14,10 +14,25 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(anstream::stderr(), "{text}");
 }
 
-/// Whether the arguments ask for JSON, known before they are parsed.
+/// Whether the arguments ask for JSON, known before they are parsed: the flag, else `AUTOHAAP_FORMAT`.
 pub(crate) fn json_wanted(argv: &[OsString]) -> bool {
-    let text: Vec<_> = argv.iter().map(|a| a.to_string_lossy()).collect();
-    text.iter().any(|a| a == "--format=json") || text.windows(2).any(|w| w[0] == "--format" && w[1] == "json")
+    let text: Vec<_> = argv
+        .iter()
+        .map(|a| a.to_string_lossy())
+        .take_while(|a| a != "--")
+        .collect();
+    let value = text
+        .iter()
+        .enumerate()
+        .find_map(|(i, a)| match a.strip_prefix("--format") {
+            Some("") => Some(text.get(i + 1).map_or("", |v| v.as_ref())),
+            Some(rest) => rest.strip_prefix('='),
+            None => None,
+        });
+    match value {
+        Some(value) => value == "json",
+        None => std::env::var_os("AUTOHAAP_FORMAT").is_some_and(|v| v == "json"),
+    }
 }
 
 /// `--version --format json`.
@@ -58,7 +73,13 @@ pub(crate) fn logging(cli: &Cli) {
 }
 
 /// Prints the short help: no verb was given.
-pub(crate) fn help() -> ExitStatus {
+pub(crate) fn help(json: bool) -> ExitStatus {
+    if json {
+        let problem = Problem::new(&codes::BAD_USAGE, "command line", "no verb was given")
+            .hint("`autohaap --help` lists the verbs");
+        problems(&problem.into(), true);
+        return ExitStatus::BadInput;
+    }
     let _ = write!(anstream::stderr(), "{}", Cli::command().render_help());
     ExitStatus::BadInput
 }
@@ -84,6 +105,18 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitStatus {
     let problem = Problem::new(&codes::BAD_USAGE, "command line", message.replace('\n', " ")).hint(hint);
     problems(&problem.into(), json);
     ExitStatus::BadInput
+}
+
+/// Ctrl-C before any answer.
+pub(crate) fn interrupted(json: bool) -> ExitStatus {
+    if json {
+        let problem = Problem::new(&codes::INTERRUPTED, "", "interrupted before any plan was found")
+            .hint("let the search run until its progress line shows a best step");
+        problems(&problem.into(), true);
+    } else {
+        say("interrupted before any plan was found");
+    }
+    ExitStatus::Interrupted
 }
 
 /// Problems on stderr: one JSON object, or each in the shape of a compiler message.

@@ -557,15 +557,320 @@ fn pipes_and_no_color_hold_no_escape_codes() {
             assert!(!ended.stderr.contains('\u{1b}'), "{command:?}: {}", ended.stderr);
         }
     }
-    // Tables fit a terminal of 100 columns; sentences (formula, notes) are left to the terminal to wrap.
     let screen = place.run(&args);
     assert_eq!(screen.code, 0);
-    let rules = screen.stdout.lines().filter(|l| l.starts_with(['─', '═']));
-    let widest = rules.map(|l| l.chars().count()).max();
-    assert!(widest.is_some_and(|w| w <= 100), "{widest:?} columns");
+    assert!(screen.stdout.lines().count() <= 45, "{}", screen.stdout);
+    assert_narrow(&screen.stdout);
     // Asked for, messages are coloured even in a pipe.
     let coloured = place.run(&["explain", "E3022", "--color", "always"]);
     assert!(coloured.stderr.contains('\u{1b}'));
+}
+
+#[track_caller]
+fn assert_narrow(text: &str) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+}
+
+#[test]
+fn every_screen_is_at_most_100_columns_wide() {
+    let place = Place::new();
+    place.write("plan.json", &planned().to_string());
+    let mut broken = planned().clone();
+    broken["pipelines"][0]["micro_batches"] = json!(77);
+    place.write("broken.json", &broken.to_string());
+    let small = ["--cluster", "1x1 T4", "--model", "llama-3.1-70b"];
+    let mixed = ["--cluster", CLUSTER, "--model", "model.json", "--seq", "512"];
+    let plan: Vec<&str> = ["plan", "--global-batch", "8"].into_iter().chain(mixed).collect();
+    let explain: Vec<&str> = plan.iter().copied().chain(["--explain"]).collect();
+    let negative: Vec<&str> = ["plan", "--time-limit", "5s"].into_iter().chain(small).collect();
+    for (args, code) in [
+        (&plan[..], 0),
+        (&explain[..], 0),
+        (&negative[..], 1),
+        (&["estimate", "plan.json"], 0),
+        (&["check", "plan.json"], 0),
+        (&["check", "broken.json"], 1),
+        (&["model", "deepseek-v3"], 0),
+        (&["model"], 0),
+        (&["devices"], 0),
+        (&["devices", "H800"], 0),
+        (&["--show-settings"], 0),
+        (&["explain"], 0),
+        (&["explain", "E107"], 0),
+    ] {
+        let ended = place.run(args);
+        assert_eq!(ended.code, code, "{args:?}: {}", ended.stderr);
+        assert_narrow(&ended.stdout);
+    }
+    // What was chosen by default is named as the flag that changes it.
+    let ended = place.run(&["plan", "--model", "model.json", "--cluster", CLUSTER]);
+    let words: Vec<&str> = ended.stdout.split_whitespace().collect();
+    let text = words.join(" ");
+    for flag in [
+        "by default: --seq 4096",
+        "--global-batch 1024",
+        "--precision fp16",
+        "--zero 1-3",
+        "--optimizer adam",
+        "--p2p async",
+        "no time limit",
+    ] {
+        assert!(text.contains(flag), "no `{flag}`: {}", ended.stdout);
+    }
+    // The reasoning names figures with their sources.
+    let ended = place.run(&explain);
+    for part in [
+        "why the bottleneck is one",
+        "A100-SXM-80GB (confidence A)",
+        "peak.bf16",
+        "sources",
+        "bound: ",
+    ] {
+        assert!(ended.stdout.contains(part), "no `{part}`: {}", ended.stdout);
+    }
+}
+
+#[test]
+fn problems_of_all_inputs_come_together() {
+    let place = Place::new();
+    place.write(
+        "wrong.json",
+        &MODEL.replace("\"num_hidden_layers\":4", "\"num_hidden_layers\":0"),
+    );
+    place.write("autohaap.toml", "precision = \"bf17\"\nzero = 9\n");
+    let errors = place
+        .json(&[
+            "plan",
+            "--model",
+            "wrong.json",
+            "--cluster",
+            "1x1 A100x",
+            "--gap",
+            "2",
+            "--time-limit",
+            "soon",
+            "--space",
+            "small",
+        ])
+        .errors();
+    let found: Vec<&str> = errors.iter().filter_map(|e| e["code"].as_str()).collect();
+    assert_eq!(
+        found,
+        ["E105", "E104", "E104", "E104", "E205", "E302"],
+        "{errors:#?}"
+    );
+    place.write(
+        "autohaap.toml",
+        "precision = \"bf17\"\noptimizer = \"adamw\"\np2p = \"sync\"\n",
+    );
+    let errors = place.plan("1x1 A100-80G", &["--exclude", "n7"]).errors();
+    let paths: Vec<&str> = errors.iter().filter_map(|e| e["path"].as_str()).collect();
+    assert_eq!(&paths[..3], ["precision", "optimizer", "p2p"], "{errors:#?}");
+    assert_eq!((errors.len(), &errors[3]["code"]), (4, &json!("E318")));
+    assert!(errors[1]["hint"].to_string().contains("adam, sgd"), "{errors:#?}");
+    let both = place
+        .json(&["plan", "--model", "-", "--cluster", "-", "--no-config"])
+        .error("E101");
+    assert!(both["message"].to_string().contains("standard input"), "{both}");
+}
+
+#[test]
+fn the_page_of_settings_lists_the_keys() {
+    let place = Place::new();
+    let page = place.json(&["explain", "E107"]).answer();
+    let page = page["page"].as_str().expect("a page");
+    let list = page.split_once("defaults of flags: ").expect("a list").1;
+    let list = list.split_once(". Flags").expect("an end").0;
+    let mut listed: Vec<&str> = list.split(", ").map(|k| k.trim_matches('`')).collect();
+    let shown = place.json(&["--show-settings"]).answer();
+    let mut shown: Vec<&str> = shown
+        .as_object()
+        .expect("settings")
+        .keys()
+        .map(String::as_str)
+        .collect();
+    // An unknown key is answered with the legal ones.
+    place.write("bad.toml", "nothing = 1\n");
+    let error = place.plan(CLUSTER, &["--config", "bad.toml"]).error("E107");
+    let hint = error["hint"].as_str().expect("a hint");
+    let mut legal: Vec<&str> = hint
+        .split_once("Keys are ")
+        .expect("the keys")
+        .1
+        .split(", ")
+        .collect();
+    listed.sort_unstable();
+    shown.sort_unstable();
+    legal.sort_unstable();
+    assert_eq!(listed, shown);
+    assert_eq!(listed, legal);
+    // Each of them is accepted.
+    let text = "seq = 512\nglobal_batch = 8\nprecision = \"fp16\"\nzero = 1\noptimizer = \"sgd\"\n\
+                p2p = \"rendezvous\"\nmax_micro_batch = 2\njobs = 1\ntime_limit = \"60s\"\ngap = \"5%\"\n";
+    assert_eq!(text.lines().count(), legal.len());
+    place.write("all.toml", text);
+    let ended = place.json(&[
+        "plan",
+        "--model",
+        "model.json",
+        "--cluster",
+        CLUSTER,
+        "--config",
+        "all.toml",
+    ]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let training = &ended.answer()["training"];
+    assert_eq!(training["optimizer"], "sgd");
+    assert_eq!(training["engine_semantics"]["p2p"], "rendezvous");
+}
+
+#[test]
+fn optimizer_and_boundary_exchanges_are_flags() {
+    let place = Place::new();
+    place.write("plan.json", &planned().to_string());
+    let estimate = |flags: &[&str]| {
+        let args: Vec<&str> = ["estimate", "plan.json"].iter().chain(flags).copied().collect();
+        let ended = place.json(&args);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        ended.answer()
+    };
+    let optimizer = |answer: &Value| -> f64 {
+        let devices = answer["devices"].as_array().expect("devices");
+        devices
+            .iter()
+            .filter_map(|d| d["memory_bytes"]["optimizer"].as_f64())
+            .sum()
+    };
+    let step = |answer: &Value| answer["step_time_s"].as_f64().expect("a time");
+    let adam = estimate(&[]);
+    let sgd = estimate(&["--optimizer", "sgd"]);
+    // 4 of 12 bytes a parameter.
+    assert!((optimizer(&sgd) / optimizer(&adam) - 1.0 / 3.0).abs() < 1e-9);
+    let blocking = estimate(&["--p2p", "rendezvous"]);
+    assert!(step(&blocking) >= step(&adam) * (1.0 - 1e-12));
+    // The stream answers the same.
+    let line = format!("{}\n", planned());
+    let ended = place.json_with(&["estimate", "-", "--lines", "--p2p", "rendezvous"], &line);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!((step(&ended.answer()) / step(&blocking) - 1.0).abs() < 1e-9);
+    let planned = place.plan(CLUSTER, &["--optimizer", "sgd", "--p2p", "rendezvous"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    assert_eq!(planned.answer()["training"]["optimizer"], "sgd");
+    place.plan(CLUSTER, &["--optimizer", "adamw"]).error("E101");
+}
+
+#[test]
+fn anonymous_streams_hold_no_host_names() {
+    let place = Place::new();
+    place.write(
+        "cluster.toml",
+        "[[nodes]]\nname = \"zebra-login-7\"\ndevices = \"2 A100-80G\"\n[[nodes]]\nname = \"okapi-rack-3\"\n\
+         devices = \"2 V100-32G\"\n",
+    );
+    let good = place.plan("cluster.toml", &[]).answer();
+    let mut twice = good.clone();
+    let device = twice["pipelines"][0]["stages"][0]["replicas"][0]["devices"][0].clone();
+    twice["idle"] = json!([{ "devices": [device], "reason": "test" }]);
+    let mut foreign = good.clone();
+    foreign["pipelines"][0]["stages"][0]["replicas"][0]["devices"][0] = json!("zebra-login-7:9");
+    let mut broken = good.clone();
+    broken["pipelines"][0]["stages"][0]["atoms"] = json!("zebra-login-7");
+    let lines = [&good, &twice, &foreign, &broken, &good]
+        .map(ToString::to_string)
+        .join("\n");
+    let open = place.json_with(&["estimate", "-", "--lines"], &lines);
+    assert!(open.stdout.contains("zebra-login-7"), "{}", open.stdout);
+    let hidden = place.json_with(&["estimate", "-", "--lines", "--anonymize"], &lines);
+    let text = format!("{}{}", hidden.stdout, hidden.stderr);
+    assert!(!text.contains("zebra") && !text.contains("okapi"), "{text}");
+    let parse = |t: &str| -> Vec<Value> {
+        t.lines()
+            .map(|l| serde_json::from_str(l).expect("a line of JSON"))
+            .collect()
+    };
+    let (open, hidden) = (parse(&open.stdout), parse(&hidden.stdout));
+    assert_eq!((open.len(), hidden.len()), (5, 5));
+    for (a, b) in open.iter().zip(&hidden) {
+        assert_eq!(a["step_time_s"], b["step_time_s"]);
+        let codes = |v: &Value| -> Vec<Value> {
+            ["violations", "errors"]
+                .iter()
+                .flat_map(|k| v[*k].as_array().cloned().unwrap_or_default())
+                .map(|p| p["code"].clone())
+                .collect()
+        };
+        assert_eq!(codes(a), codes(b));
+    }
+}
+
+/// A search that takes long: a large mixture of experts on 768 cards.
+const LONG: [&str; 6] = [
+    "plan",
+    "--model",
+    "deepseek-v3",
+    "--cluster",
+    "64x8 H800 + 32x8 A800 @ ib:8x200Gb",
+    "--no-config",
+];
+
+#[test]
+fn the_time_limit_holds() {
+    let place = Place::new();
+    let began = std::time::Instant::now();
+    let args: Vec<&str> = LONG.into_iter().chain(["--time-limit", "2s"]).collect();
+    let ended = place.json(&args);
+    // One second is promised on an idle machine; tests share theirs.
+    assert!(began.elapsed().as_secs_f64() < 5.0, "{:?}", began.elapsed());
+    let answer = ended.answer();
+    let reason = match ended.code {
+        0 => &answer["search"]["stop_reason"],
+        _ => &answer["stop_reason"],
+    };
+    assert_eq!(reason, "time-limit", "{}", ended.stderr);
+}
+
+/// The first Ctrl-C answers with the best plan so far.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_answers_with_the_best_plan_so_far() {
+    let place = Place::new();
+    for seconds in [2.0, 5.0, 12.0, 30.0] {
+        let child = place
+            .command(&LONG)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command starts");
+        std::thread::sleep(std::time::Duration::from_secs_f64(seconds));
+        let id = child.id().to_string();
+        Command::new("kill")
+            .args(["-INT", &id])
+            .status()
+            .expect("a signal");
+        let sent = std::time::Instant::now();
+        let output = child.wait_with_output().expect("the command ends");
+        assert!(sent.elapsed().as_secs_f64() < 4.0, "{:?}", sent.elapsed());
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        match output.status.code() {
+            Some(0) => {
+                assert!(
+                    stdout.contains("stopped by Ctrl-C: the best plan so far"),
+                    "{stdout}"
+                );
+                assert!(stdout.contains("not reproducible"), "{stdout}");
+                return;
+            }
+            // Too early for any plan: said so, and the next round waits longer.
+            Some(130) => assert!(stderr.contains("interrupted before any plan"), "{stderr}"),
+            // Before the handler was set.
+            None => {}
+            code => panic!("{code:?}: {stdout}{stderr}"),
+        }
+    }
+    panic!("no plan in half a minute");
 }
 
 #[test]
@@ -691,6 +996,19 @@ fn models_that_cannot_be_read() {
     let plan = |model: &str| place.json(&["plan", "--model", model, "--cluster", "1x1 T4"]);
     let error = plan("llama-3.1-8bb").error("E212");
     assert!(error["hint"].to_string().contains("llama-3.1-8b"), "{error}");
+    // What looks like a file is one that is missing, not a preset that is unknown.
+    for path in [
+        "./foo/config.json",
+        "foo.json",
+        "../llama-3.1-8b",
+        "/models/llama/",
+        "a/b/c",
+        "train.sh",
+    ] {
+        let error = plan(path).error("E102");
+        assert!(error["message"].to_string().contains(path), "{error}");
+    }
+    plan("meta-llama/Llama-99").error("E212");
     place.write("broken.json", "{\"model_type\": \"llama\", ");
     assert_eq!(plan("broken.json").errors().len(), 1);
     // Two values outside their range, both named with a legal one.
@@ -782,6 +1100,18 @@ fn variables_of_the_environment_are_flags() {
         "",
     );
     ended.error("E106");
+    // Before the arguments are understood, too.
+    let json = |args: &[&str]| Place::end(place.command(args).env("AUTOHAAP_FORMAT", "json"), "");
+    json(&["planm"]).error("E101");
+    json(&["plan", "--model"]).error("E101");
+    json(&[]).error("E101");
+    json(&["plan", "--model", "./absent.json", "--cluster", "1x1 T4"]).error("E102");
+    assert_eq!(json(&["--version"]).answer()["plan_schema"], "autohaap/plan@1");
+    // The flag wins over the variable.
+    let text = json(&["planm", "--format", "text"]);
+    assert!(text.stderr.starts_with("error[E101]: "), "{}", text.stderr);
+    let text = json(&["explain", "E3022", "--format=text"]);
+    assert!(text.stderr.starts_with("error[E106]: "), "{}", text.stderr);
 }
 
 /// Checks an edited plan and answers with its violations' codes.

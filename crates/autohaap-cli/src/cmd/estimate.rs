@@ -1,5 +1,6 @@
 //! `autohaap estimate`: time and memory of a plan, or of a stream of plans.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 
 use autohaap::cost::atom::Setting;
@@ -17,9 +18,10 @@ use crate::{ExitStatus, Failure, input, output};
 /// Runs the verb.
 pub(crate) fn run(cli: &Cli, args: &EstimateArgs) -> Result<ExitStatus, Failure> {
     if args.lines {
-        return lines(&args.plan);
+        return lines(cli, args);
     }
     let mut plan = input::plan(&args.plan)?;
+    adjust(&mut plan, args);
     if cli.anonymize {
         plan = plan.anonymized();
     }
@@ -40,6 +42,16 @@ pub(crate) fn run(cli: &Cli, args: &EstimateArgs) -> Result<ExitStatus, Failure>
         output::print(&report::estimate_screen(&plan, &prediction, violations.len()))?;
     }
     Ok(ExitStatus::Answer)
+}
+
+/// The training settings that flags replace.
+fn adjust(plan: &mut Plan, args: &EstimateArgs) {
+    if let Some(optimizer) = args.optimizer {
+        plan.training.optimizer = input::optimizer(optimizer);
+    }
+    if let Some(p2p) = args.p2p {
+        plan.training.engine_semantics.p2p = input::p2p(p2p);
+    }
 }
 
 /// The parts of a line that change from plan to plan; the rest is recognised by its text.
@@ -64,9 +76,58 @@ struct Base {
     plan: Plan,
     parts: Vec<Parts>,
     cache: Cache,
+    /// Neutral name of each node, if host names are hidden.
+    names: Option<BTreeMap<String, String>>,
 }
 
-fn lines(name: &str) -> Result<ExitStatus, Failure> {
+impl Base {
+    /// Replaces the host names in the addresses of the current line.
+    fn hide(&mut self) {
+        let Some(names) = &self.names else { return };
+        let rename = |address: &mut String| {
+            let (node, index) = address.rsplit_once(':').unwrap_or((address, "0"));
+            let node = names.get(node).map_or("unknown", String::as_str);
+            *address = format!("{node}:{index}");
+        };
+        let stages = self.plan.pipelines.iter_mut().flat_map(|p| &mut p.stages);
+        for replica in stages.flat_map(|s| &mut s.replicas) {
+            replica.devices.iter_mut().for_each(rename);
+        }
+        for idle in &mut self.plan.idle {
+            idle.devices.iter_mut().for_each(rename);
+        }
+    }
+}
+
+/// Takes the host names of a line that could not be read out of its problems: the names that the line's cluster gives,
+/// as far as it is JSON at all, and any quoted source.
+fn redact(problems: &mut Problems, line: &str) {
+    let value: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+    let named = |list: &str| {
+        value["cluster"][list]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|item| item["name"].as_str())
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let mut names = [named("nodes"), named("tiers")].concat();
+    // The longest first: one name may be part of another.
+    names.sort_by_key(|name| std::cmp::Reverse(name.len()));
+    for problem in &mut problems.0 {
+        problem.source_line = None;
+        for name in &names {
+            for text in [&mut problem.message, &mut problem.hint, &mut problem.path] {
+                *text = text.replace(name.as_str(), "node");
+            }
+        }
+    }
+}
+
+fn lines(cli: &Cli, args: &EstimateArgs) -> Result<ExitStatus, Failure> {
+    let name = args.plan.as_str();
     let source: Box<dyn BufRead> = if name == "-" {
         Box::new(std::io::stdin().lock())
     } else {
@@ -80,10 +141,13 @@ fn lines(name: &str) -> Result<ExitStatus, Failure> {
         if line.trim().is_empty() {
             continue;
         }
-        let answer = match one(&line, number + 1, &mut base) {
+        let answer = match one(&line, number + 1, &mut base, cli.anonymize, args) {
             Ok(answer) => answer,
-            Err((id, problems)) => {
+            Err((id, mut problems)) => {
                 status = ExitStatus::Negative;
+                if cli.anonymize {
+                    redact(&mut problems, &line);
+                }
                 serde_json::json!({ "id": id, "errors": problems.0 })
             }
         };
@@ -98,6 +162,8 @@ fn one(
     line: &str,
     number: usize,
     base: &mut Option<Base>,
+    anonymize: bool,
+    args: &EstimateArgs,
 ) -> Result<serde_json::Value, (serde_json::Value, Problems)> {
     let by_number = serde_json::Value::from(number);
     let Ok(parsed) = serde_json::from_str::<Line<'_>>(line) else {
@@ -115,6 +181,16 @@ fn one(
     {
         let mut plan = Plan::from_json(line, &format!("line {number}")).map_err(|p| (id.clone(), p))?;
         plan.prediction = None;
+        adjust(&mut plan, args);
+        let names = anonymize.then(|| {
+            let cluster = &plan.cluster.cluster;
+            let old = cluster.nodes.iter().map(|n| n.name.clone());
+            let new = cluster.anonymized().nodes.into_iter().map(|n| n.name);
+            old.zip(new).collect()
+        });
+        if anonymize {
+            plan = plan.anonymized();
+        }
         let parts = plan
             .model
             .model
@@ -127,6 +203,7 @@ fn one(
             plan,
             parts,
             cache: Cache::default(),
+            names,
         });
     }
     let Some(base) = base else {
@@ -134,6 +211,7 @@ fn one(
     };
     base.plan.pipelines = parsed.pipelines;
     base.plan.idle = parsed.idle;
+    base.hide();
     let setting = Setting {
         model: &base.plan.model.model,
         parts: std::mem::take(&mut base.parts),

@@ -1,45 +1,148 @@
 //! `autohaap plan`: model and cluster to the fastest plan.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use autohaap::cluster::{Cluster, Precision};
 use autohaap::error::{Problem, Problems, usage as codes};
-use autohaap::model::Model;
-use autohaap::plan::{AttentionKernel, EngineSemantics, Optimizer, Training};
+use autohaap::model::{Model, ModelInput};
+use autohaap::plan::{AttentionKernel, EngineSemantics, Optimizer, PointToPointMode, Training};
 use autohaap::report::{self, Context};
 use autohaap::search::{Infeasible, Method, Outcome, SearchOptions, StopReason, search};
 
+use clap::ValueEnum;
+
 use crate::args::{Cli, MethodArg, PlanArgs};
 use crate::budget::Watch;
-use crate::{ExitStatus, Failure, config, input, output, ui};
+use crate::{ExitStatus, Failure, config, gather, input, output, ui};
+
+/// Everything the search needs, read and checked.
+struct Question {
+    read: ModelInput,
+    cluster: Cluster,
+    training: Training,
+    gap: Option<f64>,
+    limit: Option<Duration>,
+    settings: config::Settings,
+}
+
+/// Reads all inputs before any problem is reported, so that one run shows the problems of all of them.
+fn question(cli: &Cli, args: &PlanArgs, assumed: &mut Vec<String>) -> Result<Question, Failure> {
+    let mut problems = Problems::new();
+    gather(&mut problems, available(args))?;
+    let settings = gather(&mut problems, config::load(cli))?.map_or_else(config::Settings::default, |s| s.0);
+    let gap = args.gap.as_ref().or(settings.gap.as_ref());
+    let gap = gather(&mut problems, gap.map(|g| input::share(g)).transpose())?;
+    let limit = args.time_limit.as_ref().or(settings.time_limit.as_ref());
+    let limit = gather(&mut problems, limit.map(|t| input::time(t)).transpose())?;
+    let named = gather(&mut problems, Named::new(args, &settings))?;
+    if args.model == "-" && args.cluster == "-" {
+        problems.push(
+            Problem::new(
+                &codes::BAD_USAGE,
+                "command line",
+                "standard input cannot be both the model and the cluster",
+            )
+            .hint("give one of them as a file"),
+        );
+        return Err(problems.into());
+    }
+    let read = gather(&mut problems, input::model(&args.model))?;
+    let cluster = gather(&mut problems, input::cluster(&args.cluster))?;
+    let cluster = match cluster {
+        Some(mut cluster) => {
+            gather(&mut problems, exclude(&mut cluster, &args.exclude))?;
+            Some(if cli.anonymize {
+                cluster.anonymized()
+            } else {
+                cluster
+            })
+        }
+        None => None,
+    };
+    // Without any problem all of them are there.
+    match (problems.is_empty(), named, gap, limit, read, cluster) {
+        (true, Some(named), Some(gap), Some(limit), Some(read), Some(cluster)) => {
+            let training = training(args, &settings, named, &read.model, &cluster, assumed);
+            if limit.is_none() {
+                assumed.push("no time limit".into());
+            }
+            Ok(Question {
+                read,
+                cluster,
+                training,
+                gap,
+                limit,
+                settings,
+            })
+        }
+        _ => Err(problems.into()),
+    }
+}
+
+/// Settings that are words: given by flag or settings file, or left to the defaults.
+#[derive(Clone, Copy)]
+struct Named {
+    precision: Option<Precision>,
+    optimizer: Option<Optimizer>,
+    p2p: Option<PointToPointMode>,
+}
+
+impl Named {
+    fn new(args: &PlanArgs, settings: &config::Settings) -> Result<Self, Problems> {
+        let mut problems = Problems::new();
+        let named = Self {
+            precision: args
+                .precision
+                .or_else(|| word(&mut problems, "precision", settings.precision.as_deref()))
+                .map(input::precision),
+            optimizer: args
+                .optimizer
+                .or_else(|| word(&mut problems, "optimizer", settings.optimizer.as_deref()))
+                .map(input::optimizer),
+            p2p: args
+                .p2p
+                .or_else(|| word(&mut problems, "p2p", settings.p2p.as_deref()))
+                .map(input::p2p),
+        };
+        problems.or(named)
+    }
+}
+
+/// A word of the settings file, by the rules of the flag of that name.
+fn word<T: ValueEnum>(problems: &mut Problems, key: &str, text: Option<&str>) -> Option<T> {
+    let text = text?;
+    let found = T::from_str(text, true).ok();
+    if found.is_none() {
+        let legal: Vec<String> = T::value_variants()
+            .iter()
+            .filter_map(|v| v.to_possible_value().map(|p| p.get_name().to_owned()))
+            .collect();
+        problems.push(
+            Problem::new(&codes::BAD_VALUE, key, format!("`{text}` is no {key}"))
+                .hint(format!("write one of: {}", legal.join(", "))),
+        );
+    }
+    found
+}
+
+/// Default of `--max-micro-batch`.
+const MAX_MICRO_BATCH: u32 = 8;
 
 /// Tokens of the default global batch.
 const DEFAULT_TOKENS: u64 = 4 << 20;
 
 /// Runs the verb.
 pub(crate) fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitStatus, Failure> {
-    available(args)?;
-    let (settings, _) = config::load(cli)?;
-    let read = input::model(&args.model)?;
-    let mut cluster = input::cluster(&args.cluster)?;
-    exclude(&mut cluster, &args.exclude)?;
-    if cli.anonymize {
-        cluster = cluster.anonymized();
-    }
     let mut assumed = Vec::new();
-    let training = training(args, &settings, &read.model, &cluster, &mut assumed)?;
-    let gap = args
-        .gap
-        .as_ref()
-        .or(settings.gap.as_ref())
-        .map(|g| input::share(g))
-        .transpose()?;
-    let limit = args
-        .time_limit
-        .as_ref()
-        .or(settings.time_limit.as_ref())
-        .map(|t| input::time(t))
-        .transpose()?;
+    let Question {
+        read,
+        cluster,
+        training,
+        gap,
+        limit,
+        settings,
+    } = question(cli, args, &mut assumed)?;
     if let Some(jobs) = args.jobs.or(settings.jobs) {
         // The pool can be set once per process.
         let _ = rayon::ThreadPoolBuilder::new()
@@ -58,7 +161,11 @@ pub(crate) fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitStatus, Failure> {
             Some(zero) => vec![zero],
             None => vec![1, 2, 3],
         },
-        max_micro_batch: args.max_micro_batch,
+        max_micro_batch: args
+            .max_micro_batch
+            .or(settings.max_micro_batch)
+            .unwrap_or(MAX_MICRO_BATCH)
+            .clamp(1, 64),
     };
     let watch = Watch::start(limit, !cli.no_progress && !cli.quiet);
     let outcome = search(&read.model, &cluster, &training, &options, &watch);
@@ -160,40 +267,49 @@ fn exclude(cluster: &mut Cluster, names: &[String]) -> Result<(), Problems> {
     problems.or(())
 }
 
-/// Training settings; every default that was chosen is noted.
+/// Training settings; every default that was chosen is noted by the name of its flag.
 fn training(
     args: &PlanArgs,
     settings: &config::Settings,
+    named: Named,
     model: &Model,
     cluster: &Cluster,
     assumed: &mut Vec<String>,
-) -> Result<Training, Problems> {
+) -> Training {
     let seq_len = args.seq.or(settings.seq).unwrap_or_else(|| {
         let seq = model.max_seq_len.unwrap_or(4096).clamp(1, 4096);
-        assumed.push(format!("seq {seq}"));
+        assumed.push(format!("--seq {seq}"));
         seq
     });
     let global_batch = args.global_batch.or(settings.global_batch).unwrap_or_else(|| {
         let exact = (DEFAULT_TOKENS as f64 / seq_len.max(1) as f64).max(1.0);
         let batch = 1u64 << (exact.log2().round() as u32).min(24);
-        assumed.push(format!("global batch {batch}"));
+        assumed.push(format!("--global-batch {batch}"));
         batch
     });
-    let precision = match (args.precision, &settings.precision) {
-        (Some(p), _) => input::precision(p),
-        (None, Some(text)) => named_precision(text)?,
-        (None, None) => {
-            let precision = common_precision(cluster);
-            let why = match precision {
-                Precision::Bf16 => "bf16",
-                Precision::Fp16 => "fp16: a device has no bf16",
-                Precision::Fp8 => "fp8",
-                Precision::Fp32 => "fp32: no 16-bit format is common to all devices",
-            };
-            assumed.push(why.to_owned());
-            precision
-        }
-    };
+    let precision = named.precision.unwrap_or_else(|| {
+        let precision = common_precision(cluster);
+        let why = match precision {
+            Precision::Bf16 => "bf16",
+            Precision::Fp16 => "fp16 (a device has no bf16)",
+            Precision::Fp8 => "fp8",
+            Precision::Fp32 => "fp32 (no 16-bit format is common to all devices)",
+        };
+        assumed.push(format!("--precision {why}"));
+        precision
+    });
+    let zero = args.zero.or(settings.zero).unwrap_or_else(|| {
+        assumed.push("--zero 1-3".into());
+        1
+    });
+    let optimizer = named.optimizer.unwrap_or_else(|| {
+        assumed.push("--optimizer adam".into());
+        Optimizer::Adam
+    });
+    let p2p = named.p2p.unwrap_or_else(|| {
+        assumed.push("--p2p async".into());
+        PointToPointMode::Async
+    });
     let attention: BTreeMap<String, AttentionKernel> = cluster
         .device_types
         .values()
@@ -206,30 +322,18 @@ fn training(
             (d.name.clone(), kernel)
         })
         .collect();
-    Ok(Training {
+    Training {
         seq_len,
         global_batch,
         precision,
-        optimizer: Optimizer::Adam,
-        zero: args.zero.or(settings.zero).unwrap_or(1),
+        optimizer,
+        zero,
         sequence_parallel: true,
         attention,
-        engine_semantics: EngineSemantics::default(),
-    })
-}
-
-fn named_precision(text: &str) -> Result<Precision, Problem> {
-    match text {
-        "bf16" => Ok(Precision::Bf16),
-        "fp16" => Ok(Precision::Fp16),
-        "fp8" => Ok(Precision::Fp8),
-        "fp32" => Ok(Precision::Fp32),
-        _ => Err(Problem::new(
-            &codes::BAD_VALUE,
-            "precision",
-            format!("`{text}` is no precision"),
-        )
-        .hint("write bf16, fp16, fp8 or fp32")),
+        engine_semantics: EngineSemantics {
+            p2p,
+            ..EngineSemantics::default()
+        },
     }
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn explain(cli: &Cli, args: &ExplainArgs) -> Result<ExitStatus, Failu
             "schema": "autohaap/code@1", "code": code.id, "title": code.title, "page": code.page,
         }))?;
     } else {
-        output::print(&format!("{}: {}\n\n{}", code.id, code.title, code.page))?;
+        output::print(&autohaap::report::page_screen(code))?;
     }
     Ok(ExitStatus::Answer)
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::cluster::catalogue::{CatalogueEntry, catalogue};
-use crate::cluster::{Precision, Provenance, Sourced};
+use crate::cluster::{DeviceType, Precision, Provenance, Sourced};
 use crate::error::Problem;
 use crate::units::{ByteRate, Bytes, FlopRate};
 
@@ -89,6 +89,63 @@ impl CatalogueEntry {
     /// Every figure of the device with its provenance.
     pub fn figures(&self) -> Vec<DeviceFigure> {
         let d = &self.device;
+        let mut figures = d.figures();
+        let link = &d.intra;
+        let mut add =
+            |key: &str, text: String, value: Option<f64>, from: Provenance, source: Option<&String>| {
+                let source = source.cloned().unwrap_or_default();
+                figures.push(DeviceFigure {
+                    key: key.to_owned(),
+                    text,
+                    value,
+                    from,
+                    source,
+                });
+            };
+        for point in &link.table {
+            let op = format!("{:?}", point.op);
+            let text = format!("{} for {} on {} ranks", point.time_s, point.bytes, point.ranks);
+            add(
+                &format!("intra.table.{op}"),
+                text,
+                Some(point.time_s.0),
+                self.link_table.from,
+                self.link_table.source.as_ref(),
+            );
+        }
+        let words = [
+            ("intra.fabric", format!("{:?} ({})", link.fabric, self.link)),
+            ("typical_network", self.typical_network.clone()),
+            ("devices_per_node", self.devices_per_node.clone()),
+            ("collective_library", d.collective_library.clone()),
+            (
+                "flash_attention",
+                if d.flash_attention {
+                    "yes".into()
+                } else {
+                    "no".into()
+                },
+            ),
+        ];
+        for (key, text) in words {
+            add(key, text, None, Provenance::Datasheet, Some(&d.source));
+        }
+        let assumed = "used when a shorthand gives no network".to_owned();
+        add(
+            "assumed_network",
+            self.assumed_network.clone(),
+            None,
+            Provenance::Assumed,
+            Some(&assumed),
+        );
+        figures
+    }
+}
+
+impl DeviceType {
+    /// Speeds, memory and the link inside a node, each with its provenance.
+    pub fn figures(&self) -> Vec<DeviceFigure> {
+        let d = self;
         let mut figures = Vec::new();
         let mut add =
             |key: &str, text: String, value: Option<f64>, from: Provenance, source: Option<&String>| {
@@ -166,42 +223,6 @@ impl CatalogueEntry {
             Some(link.efficiency.value),
             link.efficiency.from,
             link.efficiency.source.as_ref(),
-        );
-        for point in &link.table {
-            let op = format!("{:?}", point.op);
-            let text = format!("{} for {} on {} ranks", point.time_s, point.bytes, point.ranks);
-            add(
-                &format!("intra.table.{op}"),
-                text,
-                Some(point.time_s.0),
-                self.link_table.from,
-                self.link_table.source.as_ref(),
-            );
-        }
-        let words = [
-            ("intra.fabric", format!("{:?} ({})", link.fabric, self.link)),
-            ("typical_network", self.typical_network.clone()),
-            ("devices_per_node", self.devices_per_node.clone()),
-            ("collective_library", d.collective_library.clone()),
-            (
-                "flash_attention",
-                if d.flash_attention {
-                    "yes".into()
-                } else {
-                    "no".into()
-                },
-            ),
-        ];
-        for (key, text) in words {
-            add(key, text, None, Provenance::Datasheet, Some(&d.source));
-        }
-        let assumed = "used when a shorthand gives no network".to_owned();
-        add(
-            "assumed_network",
-            self.assumed_network.clone(),
-            None,
-            Provenance::Assumed,
-            Some(&assumed),
         );
         figures
     }

@@ -15,7 +15,8 @@ pub static READ_FAILED: Code = Code {
     title: "an input file must be readable text",
     page: "The path does not exist, is a folder without the expected file, may not be read, is larger than the limit of \
 64 MiB, or is not UTF-8.\n\nFor models a folder is searched for `config.json`, then `params.json`; a name without a file \
-is looked up among the presets (`autohaap model` lists them).",
+is looked up among the presets (`autohaap model` lists them), unless it looks like a path: it starts with `.`, `/` or \
+`~`, has several parts, or ends like a file (`model.json`).",
 };
 /// A file cannot be written.
 pub static WRITE_FAILED: Code = Code {
@@ -29,7 +30,7 @@ pub static BAD_VALUE: Code = Code {
     id: "E104",
     title: "a flag's value must be of its kind",
     page: "Shares are written as `2%` or `0.02` (more than 0, less than 1), times as `30s`, `2m` or `500ms`, precisions as \
-bf16, fp16, fp8 or fp32. The message names the value and an example of a legal one.",
+bf16, fp16, fp8 or fp32, optimizers as adam or sgd, boundary exchanges (`--p2p`) as async or rendezvous. The message names the value and an example of a legal one.",
 };
 /// Something that this version does not have.
 pub static NOT_AVAILABLE: Code = Code {
@@ -51,7 +52,7 @@ pub static BAD_SETTINGS: Code = Code {
     id: "E107",
     title: "a settings file holds known keys",
     page: "`autohaap.toml` in the current folder or a parent, or the file named by `--config`, may set defaults of flags: \
-`model`, `cluster`, `seq`, `global_batch`, `precision`, `zero`, `max_micro_batch`, `jobs`, `time_limit`, `gap`. Flags \
+`seq`, `global_batch`, `precision`, `zero`, `optimizer`, `p2p`, `max_micro_batch`, `jobs`, `time_limit`, `gap`. Flags \
 and AUTOHAAP_* variables win over it. Unknown keys are refused, so that a misspelt one is not ignored.",
 };
 /// An existing file would be overwritten.
@@ -68,6 +69,14 @@ pub static INTERNAL: Code = Code {
     page: "Something that no input may cause went wrong. Please report it with the message, the command and the inputs \
 (`--anonymize` replaces host names).",
 };
+/// The user stopped the command before it had an answer.
+pub static INTERRUPTED: Code = Code {
+    id: "E110",
+    title: "the command was interrupted before it had an answer",
+    page: "Ctrl-C during `autohaap plan` answers with the best plan so far and exit code 0. If none is known yet, there is \
+nothing to answer: the exit code is 130. Let the search run until its progress line shows a best step, or give it \
+`--time-limit`. A second Ctrl-C ends the process at once.",
+};
 
 /// All codes of this area.
 pub static ALL: &[&Code] = &[
@@ -80,4 +89,5 @@ pub static ALL: &[&Code] = &[
     &BAD_SETTINGS,
     &EXISTS,
     &INTERNAL,
+    &INTERRUPTED,
 ];

@@ -1,57 +1,87 @@
 //! What the answer is compared with.
 
+use super::words;
 use crate::plan::{Alternative, Alternatives};
 
-/// Lines of baselines, device groups and losers.
-pub(super) fn lines(a: &Alternatives, step: f64) -> Vec<String> {
-    let mut lines = vec!["compared with".to_owned()];
+/// Baselines and the step time without each device group, at most `most` of the latter.
+pub(super) fn lines(a: &Alternatives, step: f64, most: usize) -> Vec<String> {
+    let mut lines = vec![format!("{:<35}{:>9}{:>8}", "compared with", "step", "ratio")];
     let mut add = |name: &str, row: &Alternative| lines.push(line(name, row, step));
     add("best uniform plan", &a.uniform);
     add(
-        &format!("fastest class: {}", a.fastest_class.label),
-        &a.fastest_class,
+        &format!("fastest class {}", words::elide(&a.fastest_class.label, 18)),
+        &Alternative {
+            label: String::new(),
+            ..a.fastest_class.clone()
+        },
     );
-    add("layers by FLOPs, by hand", &a.flops_split);
-    add("layers by memory, by hand", &a.memory_split);
-    for (name, row) in &a.without {
-        add(&format!("without {name}"), row);
+    add("hand split by FLOPs", &a.flops_split);
+    add("hand split by memory", &a.memory_split);
+    for (name, row) in a.without.iter().take(most) {
+        let row = Alternative {
+            label: String::new(),
+            ..row.clone()
+        };
+        add(&format!("without {name}"), &row);
     }
-    for (i, row) in a.losers.iter().enumerate() {
-        let seconds = row.step_time_s.map_or_else(String::new, |s| format!("{s}"));
-        lines.push(fit(&format!(
-            "  loser {}: {seconds}, {}: {}",
-            i + 1,
-            row.reason,
-            row.label
-        )));
+    let hidden = a.without.len().saturating_sub(most);
+    if hidden > 0 {
+        lines.push(format!(
+            "  ... and without {hidden} more device groups (--format json)"
+        ));
+    }
+    lines
+}
+
+/// Plans that lost: the reason and, with `two`, the shape on a second line.
+pub(super) fn losers(a: &Alternatives, most: usize, two: bool) -> Vec<String> {
+    if a.losers.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec!["next best plans, and why they lose".to_owned()];
+    for row in a.losers.iter().take(most) {
+        let seconds = row
+            .step_time_s
+            .map_or_else(|| "no plan".to_owned(), |s| s.to_string());
+        lines.push(words::cut(&format!("  {seconds}, {}", row.reason), 100));
+        if two {
+            lines.push(words::elide(&format!("      {}", row.label), 100));
+        }
+    }
+    let hidden = a.losers.len().saturating_sub(most);
+    if hidden > 0 {
+        lines.push(format!("  ... and {hidden} more (--format json)"));
     }
     lines
 }
 
 fn line(name: &str, row: &Alternative, step: f64) -> String {
-    match row.step_time_s {
-        Some(s) => {
-            let label = if row.label.is_empty() || name.contains(&row.label) {
-                String::new()
+    let name = words::elide(name, 32);
+    let pad = " ".repeat(32 - words::width(&name));
+    let text = match row.step_time_s {
+        Some(s) => format!(
+            "  {name}{pad} {:>9}{:>7}x  {}",
+            s.to_string(),
+            if s.0 / step < 1000.0 {
+                format!("{:.2}", s.0 / step)
             } else {
-                format!("   {}", row.label)
+                ">999".to_owned()
+            },
+            row.label.replace(", selective", ", sel.")
+        ),
+        None => {
+            // `the others alone: ...` repeats the name of the line.
+            let reason = ["fastest class alone: ", "the others alone: "]
+                .iter()
+                .find_map(|prefix| row.reason.strip_prefix(prefix))
+                .unwrap_or(&row.reason);
+            let word = if reason.starts_with("not worked out") {
+                "-"
+            } else {
+                "no plan:"
             };
-            fit(&format!(
-                "  {name:<38} {:>9}  {:>5.2}x{label}",
-                format!("{s}"),
-                s.0 / step
-            ))
+            format!("  {name}{pad} {word:>9}  {reason}")
         }
-        None => fit(&format!("  {name:<38} no plan: {}", row.reason)),
-    }
-}
-
-/// Cuts a line to the width of the screen.
-fn fit(text: &str) -> String {
-    if text.chars().count() <= 100 {
-        return text.to_owned();
-    }
-    let mut cut: String = text.chars().take(97).collect();
-    cut += "...";
-    cut
+    };
+    words::cut(text.trim_end(), 100)
 }

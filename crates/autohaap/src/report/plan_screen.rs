@@ -1,58 +1,116 @@
-//! The first screen of `plan`, and the screens of `estimate`, `check` and of a negative answer.
+//! The first screen of `plan`: the verdict, the stages, what holds them back, what they were compared with.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use super::stages::stage_table;
-use super::{comparison, table, words};
-use crate::error::Problem;
+use super::stages::{Types, stage_table};
+use super::{LINES, comparison, explain, screen, words};
 use crate::plan::{
-    DevicePrediction, Grade, MemoryItems, Plan, Prediction, StagePrediction, Training, conservation,
+    DevicePrediction, Grade, Plan, PointToPointMode, Prediction, StagePrediction, conservation,
 };
-use crate::search::Infeasible;
+
+/// Lines of notes on the first screen.
+const NOTES: usize = 3;
+
+/// Rows of device groups on the first screen.
+const GROUPS: usize = 4;
+
+/// Losers on the first screen.
+const LOSERS: usize = 3;
+
+/// Lines of the stage table with `--explain`.
+const ALL_STAGES: usize = 80;
 
 /// What the screen says beside the plan.
 #[derive(Debug, Clone, Default)]
 pub struct Context {
-    /// Settings that were chosen by default.
+    /// Settings that were chosen by default, as flags: `--seq 4096`.
     pub assumed: Vec<String>,
     /// Remarks on the inputs.
     pub notes: Vec<String>,
     /// File that the plan was written to.
     pub saved: Option<String>,
-    /// Whether to itemise the critical stage and the fullest device.
+    /// Whether to show the whole reasoning instead of one screen.
     pub explain: bool,
 }
 
-/// The answer of `plan` on one screen.
+/// The answer of `plan`: one screen, or with [`Context::explain`] everything.
 pub fn plan_screen(plan: &Plan, context: &Context) -> String {
     let Some(p) = &plan.prediction else {
         return "the plan has no prediction: run `autohaap estimate`".into();
     };
-    let mut lines = vec![verdict(plan, p), settings(plan, &context.assumed)];
-    lines.push(stage_table(plan, p, 16));
-    lines.push(bottleneck(plan, p));
-    lines.push(fullest(p));
-    if let Some(idle) = idle(plan) {
-        lines.push(idle);
-    }
+    let types = Types::new(plan);
+    let mut head = verdict(plan, p);
+    head.extend(settings(plan, p, &context.assumed));
+    let mut middle = bottleneck(plan, p, &types);
+    middle.push(fullest(p));
+    middle.extend(idle(plan));
+    let groups = if context.explain { usize::MAX } else { GROUPS };
     if let Some(a) = &plan.alternatives {
-        lines.extend(comparison::lines(a, p.step_time_s.0));
+        middle.extend(comparison::lines(a, p.step_time_s.0, groups));
     }
-    lines.push(conservation_line(plan));
-    lines.push(trust(p));
-    lines.push(proof(plan, p));
+    let mut tail = conservation_lines(plan);
+    tail.push(trust(p));
+    tail.extend(proof(plan, p));
     if context.explain {
-        lines.push(itemised(p));
+        tail.extend(explain::lines(plan, p));
     }
-    lines.extend(context.notes.iter().map(|n| format!("note: {n}")));
-    lines.push(match &context.saved {
-        Some(file) => format!("next: autohaap check {file}; autohaap estimate {file}"),
-        None => "next: add `-o plan.json` to keep the plan, then `autohaap check plan.json`".into(),
-    });
-    lines.join("\n")
+    let notes = if context.explain { usize::MAX } else { NOTES };
+    let hidden = context.notes.len().saturating_sub(notes);
+    for note in context.notes.iter().take(notes) {
+        let most = if context.explain { usize::MAX } else { 1 };
+        tail.extend(words::wrap(&format!("note: {note}"), "  ", most));
+    }
+    if hidden > 0 {
+        tail.push(format!(
+            "  ... and {} (--explain)",
+            words::plural(hidden, "more note")
+        ));
+    }
+    tail.extend(next(context));
+
+    let losers = |two: bool| {
+        let most = if context.explain { usize::MAX } else { LOSERS };
+        plan.alternatives
+            .as_ref()
+            .map_or_else(Vec::new, |a| comparison::losers(a, most, two))
+    };
+    let critical = critical(p).map(|s| (s.pipeline, s.stage));
+    let table = |limit: usize| stage_table(plan, p, &types, limit, critical);
+    let mut blank = vec![String::new()];
+    let (stages, losers) = if context.explain {
+        (table(ALL_STAGES), losers(true))
+    } else {
+        // Stages come first: the losers' shapes and then the empty lines make room for them.
+        let fixed = head.len() + middle.len() + tail.len();
+        let all = table(usize::MAX).len();
+        let (long, short) = (losers(true), losers(false));
+        if fixed + long.len() + all + 2 <= LINES {
+            (table(all), long)
+        } else if fixed + short.len() + all + 2 <= LINES {
+            (table(all), short)
+        } else {
+            blank = Vec::new();
+            let room = LINES.saturating_sub(fixed + short.len());
+            (table(room), short)
+        }
+    };
+    let parts = [head, blank.clone(), stages, middle, losers, blank, tail];
+    screen(&parts.concat())
 }
 
-fn verdict(plan: &Plan, p: &Prediction) -> String {
+fn next(context: &Context) -> Vec<String> {
+    let text = match &context.saved {
+        Some(file) => {
+            let file = words::elide(file, 30);
+            format!("next: autohaap check {file}; autohaap estimate {file}")
+        }
+        None => {
+            "next: `-o plan.json` keeps the plan; `--explain` shows the hardware figures and the bound".into()
+        }
+    };
+    vec![text]
+}
+
+/// The answer in two lines: whether it fits, how fast, against what, how good it is proven to be.
+fn verdict(plan: &Plan, p: &Prediction) -> Vec<String> {
     let step = p.step_time_s.0;
     let mut text = format!(
         "{}{}/step",
@@ -66,76 +124,138 @@ fn verdict(plan: &Plan, p: &Prediction) -> String {
             text += ", no uniform plan fits";
         }
         if let (Some(fastest), false) = (a.fastest_class.step_time_s, a.without.is_empty()) {
-            text += &format!(", {:.2}x over {}", fastest.0 / step, a.fastest_class.label);
+            text += &format!(
+                ", {:.2}x over {}",
+                fastest.0 / step,
+                words::elide(&a.fastest_class.label, 26)
+            );
         }
     }
-    if let Some(gap) = p.gap {
-        text += &if gap < 1e-9 {
-            ", proven optimal in its space".to_owned()
-        } else {
-            format!("; within {} of the proven bound", words::percent(gap))
-        };
+    let mut second = Vec::new();
+    match plan.search.as_ref().map(|s| s.stop_reason.as_str()) {
+        Some("interrupted") => second.push("stopped by Ctrl-C: the best plan so far".to_owned()),
+        Some("time-limit") => second.push("stopped by the time limit: the best plan so far".to_owned()),
+        _ => {}
     }
-    text
+    if let Some(gap) = p.gap {
+        second.push(if gap < 1e-9 {
+            "proven optimal in its space".to_owned()
+        } else {
+            format!("within {} of the proven bound", words::percent(gap))
+        });
+    }
+    second.push(format!("range {} to {}", p.range_s[0], p.range_s[1]));
+    let mut lines = words::wrap(&text, "  ", 2);
+    lines.extend(words::wrap(&second.join("; "), "  ", 2));
+    lines
 }
 
-fn settings(plan: &Plan, assumed: &[String]) -> String {
+fn settings(plan: &Plan, p: &Prediction, assumed: &[String]) -> Vec<String> {
     let t = &plan.training;
-    let p = plan.prediction.as_ref();
-    let mut text = format!(
-        "{} on {}: seq {}, global batch {}, {}, ZeRO-{}",
-        plan.model.model.name,
-        plan.cluster.cluster.name,
+    let mut lines = vec![format!(
+        "{} on {}",
+        words::elide(&plan.model.model.name, 36),
+        words::elide(&plan.cluster.cluster.name, 58)
+    )];
+    lines.push(training_line(t));
+    if !assumed.is_empty() {
+        lines.extend(words::wrap(
+            &format!("  by default: {}", assumed.join(", ")),
+            "    ",
+            2,
+        ));
+    }
+    let shares: Vec<String> = p
+        .utilisation
+        .iter()
+        .map(|(name, share)| format!("{} {}", words::elide(name, 20), words::percent(*share)))
+        .collect();
+    lines.extend(words::wrap(
+        &format!(
+            "{} tokens/s, MFU {} of the summed peaks; use of peak: {}",
+            words::count(p.tokens_per_s),
+            words::percent(p.mfu),
+            shares.join(", ")
+        ),
+        "  ",
+        2,
+    ));
+    lines
+}
+
+/// Sequence, batch, format, state sharding and, where it is not the default, optimizer and boundary semantics.
+pub(super) fn training_line(t: &crate::plan::Training) -> String {
+    let optimizer = match t.optimizer {
+        crate::plan::Optimizer::Adam => "Adam",
+        crate::plan::Optimizer::Sgd => "SGD",
+    };
+    let p2p = match t.engine_semantics.p2p {
+        PointToPointMode::Async => "",
+        PointToPointMode::Rendezvous => ", rendezvous p2p",
+    };
+    format!(
+        "seq {}, global batch {}, {}, {optimizer}, ZeRO-{}{p2p}",
         t.seq_len,
         t.global_batch,
         format!("{:?}", t.precision).to_lowercase(),
         t.zero,
-    );
-    if let Some(p) = p {
-        text += &format!(
-            "; {} tokens/s, MFU {}",
-            words::count(p.tokens_per_s),
-            words::percent(p.mfu)
-        );
-    }
-    if !assumed.is_empty() {
-        text += &format!("\n  by default: {}", assumed.join(", "));
-    }
-    text
+    )
 }
 
-fn critical(p: &Prediction) -> Option<&StagePrediction> {
-    p.stages
-        .iter()
-        .max_by(|a, b| a.busy_fraction.total_cmp(&b.busy_fraction))
+/// The busiest stage.
+pub(super) fn critical(p: &Prediction) -> Option<&StagePrediction> {
+    p.stages.iter().max_by(|a, b| {
+        a.busy_fraction
+            .total_cmp(&b.busy_fraction)
+            .then_with(|| (b.pipeline, b.stage).cmp(&(a.pipeline, a.stage)))
+    })
 }
 
-fn bottleneck(plan: &Plan, p: &Prediction) -> String {
+/// Where the busiest stage's time goes.
+pub(super) fn bottleneck(plan: &Plan, p: &Prediction, types: &Types) -> Vec<String> {
     let Some(s) = critical(p) else {
-        return String::new();
+        return Vec::new();
+    };
+    let Some(pipeline) = plan.pipelines.get(s.pipeline) else {
+        return Vec::new();
     };
     let step = p.step_time_s.0;
-    let m = f64::from(plan.pipelines[s.pipeline].micro_batches);
+    let m = f64::from(pipeline.micro_batches);
     let per_batch = (s.forward_s + s.backward_s).0.max(1e-12);
     let communication = m * s.comm_s.0 / step;
     let recompute = m * s.recompute_s.0 / step;
     let compute = m * per_batch / step - communication - recompute;
     let tail = (s.grad_sync_s + s.optimizer_s).0 / step;
     let waiting = (1.0 - compute - communication - recompute - tail).max(0.0);
-    format!(
-        "bottleneck: pipeline {} stage {}: compute {}, communication {}, recompute {}, gradient sync + optimizer {}, \
-         waiting {}",
-        s.pipeline,
-        s.stage,
-        words::percent(compute),
-        words::percent(communication),
-        words::percent(recompute),
-        words::percent(tail),
-        words::percent(waiting),
+    let shares: Vec<String> = [
+        ("compute", compute),
+        ("communication", communication),
+        ("recompute", recompute),
+        ("gradient sync + optimizer", tail),
+        ("waiting", waiting),
+    ]
+    .into_iter()
+    .filter(|(name, share)| *name == "compute" || *share >= 0.0005)
+    .map(|(name, share)| format!("{name} {}", words::percent(share)))
+    .collect();
+    let devices = pipeline
+        .stages
+        .get(s.stage)
+        .map_or_else(String::new, |stage| words::counted(&types.counts(stage), 40));
+    words::wrap(
+        &format!(
+            "bottleneck: pipeline {} stage {} ({devices}): {}",
+            s.pipeline,
+            s.stage,
+            shares.join(", ")
+        ),
+        "  ",
+        2,
     )
 }
 
-fn fullest_device(p: &Prediction) -> Option<&DevicePrediction> {
+/// The device with the least room.
+pub(super) fn fullest_device(p: &Prediction) -> Option<&DevicePrediction> {
     p.devices.iter().max_by(|a, b| {
         (a.memory_bytes.total / a.memory_bytes.limit)
             .total_cmp(&(b.memory_bytes.total / b.memory_bytes.limit))
@@ -150,8 +270,8 @@ fn fullest(p: &Prediction) -> String {
     let m = &d.memory_bytes;
     format!(
         "memory: fullest is {} ({}), {:.1} of {:.1} GiB, {}",
-        d.device,
-        d.device_type,
+        words::elide(&d.device, 26),
+        words::elide(&d.device_type, 20),
         m.total.gib(),
         m.limit.gib(),
         match d.grade {
@@ -162,226 +282,125 @@ fn fullest(p: &Prediction) -> String {
     )
 }
 
-fn idle(plan: &Plan) -> Option<String> {
+fn idle(plan: &Plan) -> Vec<String> {
     if plan.idle.is_empty() {
-        return None;
+        return Vec::new();
     }
+    let devices: usize = plan.idle.iter().map(|i| i.devices.len()).sum();
     let words: Vec<String> = plan
         .idle
         .iter()
-        .map(|i| format!("{} ({})", words::devices(i.devices.iter()), i.reason))
+        .map(|i| {
+            format!(
+                "{} ({})",
+                words::elide(&words::devices(i.devices.iter()), 60),
+                i.reason
+            )
+        })
         .collect();
-    Some(format!("idle: {}", words.join("; ")))
-}
-
-fn conservation_line(plan: &Plan) -> String {
-    let c = conservation(plan);
-    let yes = |b: bool| if b { "yes" } else { "NO" };
-    let atoms = c.pipelines.iter().all(|p| p.atoms_covered_once);
-    let rows = c.pipelines.iter().all(|p| p.rows_add_up);
-    let tied = if c.tied_partners.is_empty() {
-        String::new()
-    } else {
-        format!(
-            ", tied embedding held by {} stages and reduced together",
-            c.tied_partners.len()
-        )
-    };
-    let unequal = if c.equal_step_counts {
-        ""
-    } else {
-        " (unequal step counts join at the gradient reduction)"
-    };
-    format!(
-        "conserved: {} atoms each once per pipeline: {}; each device once: {}; rows add up: {}; {} of {} sequences; \
-         gradient weights sum to {:.6}{tied}{unequal}",
-        c.atoms,
-        yes(atoms),
-        yes(c.devices.used_once),
-        yes(rows),
-        c.sequences,
-        c.global_batch,
-        c.gradient_weight_sum,
+    words::wrap(
+        &format!("idle: {}: {}", words::plural(devices, "device"), words.join("; ")),
+        "  ",
+        2,
     )
 }
 
-fn trust(p: &Prediction) -> String {
-    let shares: Vec<String> = p
-        .provenance_share
-        .iter()
+/// The proof that nothing is dropped or counted twice.
+pub(super) fn conservation_lines(plan: &Plan) -> Vec<String> {
+    let c = conservation(plan);
+    let mut parts = Vec::new();
+    let mut broken = 0;
+    let mut add = |holds: bool, good: String, bad: String| {
+        if !holds {
+            broken += 1;
+        }
+        parts.push(if holds { good } else { bad });
+    };
+    add(
+        c.pipelines.iter().all(|p| p.atoms_covered_once),
+        format!("{} atoms once per pipeline, in order", c.atoms),
+        format!("NOT all of {} atoms once per pipeline", c.atoms),
+    );
+    add(
+        c.devices.used_once,
+        "each device once".into(),
+        "a device NOT once".into(),
+    );
+    add(
+        c.pipelines.iter().all(|p| p.rows_add_up),
+        "rows add up".into(),
+        "rows do NOT add up".into(),
+    );
+    add(
+        c.sequences == c.global_batch,
+        format!("all {} sequences", c.global_batch),
+        format!("{} of {} sequences", c.sequences, c.global_batch),
+    );
+    add(
+        (c.gradient_weight_sum - 1.0).abs() < 1e-9,
+        "gradient weights sum to 1".into(),
+        format!("gradient weights sum to {:.6}", c.gradient_weight_sum),
+    );
+    let mut text = format!(
+        "{}: {}",
+        if broken == 0 { "conserved" } else { "NOT CONSERVED" },
+        parts.join(", ")
+    );
+    if !c.tied_partners.is_empty() {
+        text += &format!(
+            "; the tied embedding is held by {} and reduced together",
+            words::plural(c.tied_partners.len(), "stage")
+        );
+    }
+    if !c.equal_step_counts {
+        text += "; unequal step counts join at the gradient reduction";
+    }
+    words::wrap(&text, "  ", 3)
+}
+
+/// Where the predicted time comes from, largest share first.
+pub(super) fn trust(p: &Prediction) -> String {
+    let mut shares: Vec<(&String, &f64)> = p.provenance_share.iter().collect();
+    shares.sort_by(|a, b| b.1.total_cmp(a.1).then_with(|| a.0.cmp(b.0)));
+    let shares: Vec<String> = shares
+        .into_iter()
         .map(|(name, share)| format!("{name} {}", words::percent(*share)))
         .collect();
-    format!(
-        "range: {} to {}; time by provenance: {}",
-        p.range_s[0],
-        p.range_s[1],
-        shares.join(", ")
-    )
+    words::cut(&format!("time by provenance: {}", shares.join(", ")), 100)
 }
 
-fn proof(plan: &Plan, p: &Prediction) -> String {
+fn proof(plan: &Plan, p: &Prediction) -> Vec<String> {
     let Some(s) = &plan.search else {
-        return String::new();
+        return Vec::new();
     };
+    // The part after `;` names the proof, the part before it the space, which `--explain` shows.
     let bound = match (&p.bound_s, &p.bound_space) {
-        (Some(b), Some(space)) => format!("bound: {b} for {space}"),
+        (Some(b), Some(space)) => {
+            let by = space.rsplit_once("; ").map_or(space.as_str(), |s| s.1);
+            format!("bound: {b} by {by}")
+        }
         _ => "bound: none".into(),
+    };
+    let stopped = match s.stop_reason.as_str() {
+        "interrupted" => "stopped by Ctrl-C after".to_owned(),
+        "time-limit" => "stopped by the time limit after".to_owned(),
+        reason => format!("{reason} in"),
     };
     let repeat = if s.reproducible {
         ""
     } else {
-        ", time-bounded: not reproducible"
+        " (time-bounded: not reproducible)"
     };
-    format!(
-        "{bound}\nsearch: {}, {} in {}, {} plans and templates priced{repeat}",
-        s.method,
-        s.stop_reason,
-        s.wall_s,
-        words::whole(s.plans_scored)
-    )
-}
-
-fn itemised(p: &Prediction) -> String {
-    let mut text = String::new();
-    if let Some(s) = critical(p) {
-        text += &format!(
-            "critical stage {}/{} per micro-batch: forward {}, backward {} (recompute {}), communication inside {}, \
-             send {} each way; per step: gradient sync {}, optimizer {}\n",
-            s.pipeline,
-            s.stage,
-            s.forward_s,
-            s.backward_s,
-            s.recompute_s,
-            s.comm_s,
-            s.send_forward_s,
-            s.grad_sync_s,
-            s.optimizer_s,
-        );
-    }
-    if let Some(d) = fullest_device(p) {
-        text += &memory_table(&[(d.device.clone(), d)]);
-    }
-    text
-}
-
-/// Name of a memory item and its value in GiB.
-type MemoryRow = (&'static str, fn(&MemoryItems) -> f64);
-
-/// One row per item of memory for some devices.
-fn memory_table(devices: &[(String, &DevicePrediction)]) -> String {
-    let mut header = vec!["GiB"];
-    header.extend(devices.iter().map(|d| d.0.as_str()));
-    let mut rows = table(&header);
-    let items: [MemoryRow; 11] = [
-        ("weights", |m| m.weights.gib()),
-        ("gradients", |m| m.gradients.gib()),
-        ("optimizer", |m| m.optimizer.gib()),
-        ("activations in flight", |m| m.activations.gib()),
-        ("working set", |m| m.working_set.gib()),
-        ("logits and loss", |m| m.logits.gib()),
-        ("buffers", |m| m.buffers.gib()),
-        ("context", |m| m.context.gib()),
-        ("allocator reserve", |m| m.reserve.gib()),
-        ("total", |m| m.total.gib()),
-        ("limit", |m| m.limit.gib()),
-    ];
-    for (name, value) in items {
-        let mut row = vec![name.to_owned()];
-        row.extend(devices.iter().map(|d| format!("{:.2}", value(&d.1.memory_bytes))));
-        rows.add_row(row);
-    }
-    rows.to_string()
-}
-
-/// The answer of `estimate`: stage times and the memory of each distinct device.
-pub fn estimate_screen(plan: &Plan, prediction: &Prediction, violations: usize) -> String {
-    let mut lines = vec![
-        format!(
-            "{}{}/step, {} tokens/s, MFU {}",
-            if prediction.fits {
-                "fits, "
-            } else {
-                "DOES NOT FIT, "
-            },
-            prediction.step_time_s,
-            words::count(prediction.tokens_per_s),
-            words::percent(prediction.mfu)
+    vec![
+        words::cut(&bound, 100),
+        words::cut(
+            &format!(
+                "search: {}, {stopped} {}{repeat}, {} plans and templates priced",
+                s.method,
+                s.wall_s,
+                words::whole(s.plans_scored)
+            ),
+            100,
         ),
-        format!("  {}", prediction.mfu_formula),
-        stage_table(plan, prediction, 16),
-        bottleneck(plan, prediction),
-    ];
-    let mut seen: BTreeSet<String> = BTreeSet::new();
-    let distinct: Vec<(String, &DevicePrediction)> = prediction
-        .devices
-        .iter()
-        .filter(|d| seen.insert(format!("{}{:?}", d.device_type, d.memory_bytes)))
-        .map(|d| (format!("{} {}", d.device, d.device_type), d))
-        .take(4)
-        .collect();
-    lines.push(memory_table(&distinct));
-    lines.push(trust(prediction));
-    if violations > 0 {
-        lines.push(format!(
-            "{violations} rules are broken: run `autohaap check` on the plan"
-        ));
-    }
-    lines.join("\n")
-}
-
-/// The answer of `check`.
-pub fn check_screen(plan: &Plan, violations: &[Problem], advice: &[Problem]) -> String {
-    let mut lines = Vec::new();
-    if violations.is_empty() {
-        lines.push(format!("legal: {} keeps every rule", plan.name));
-    } else {
-        let mut by_code: BTreeMap<&str, usize> = BTreeMap::new();
-        for v in violations {
-            *by_code.entry(v.code.id).or_default() += 1;
-        }
-        let codes: Vec<String> = by_code.iter().map(|(c, n)| format!("{n}x {c}")).collect();
-        lines.push(format!(
-            "NOT LEGAL: {} violations ({})",
-            violations.len(),
-            codes.join(", ")
-        ));
-        for v in violations {
-            lines.push(format!("\n[{}] {}\n  at {}", v.code.id, v.message, v.path));
-            if !v.hint.is_empty() {
-                lines.push(format!("  hint: {}", v.hint));
-            }
-        }
-        lines.push(String::new());
-    }
-    for a in advice {
-        lines.push(format!("advice [{}]: {} ({})", a.code.id, a.message, a.path));
-    }
-    lines.push(conservation_line(plan));
-    lines.join("\n")
-}
-
-/// The negative answer of `plan`.
-pub fn infeasible_screen(answer: &Infeasible, training: &Training, assumed: &[String]) -> String {
-    let mut lines = vec![
-        if answer.proven {
-            "no plan fits: proven for every plan of the space `full`".to_owned()
-        } else {
-            "no plan was found; that none exists is not proven".to_owned()
-        },
-        format!(
-            "seq {}, global batch {}, {:?}, ZeRO up to 3 tried unless fixed",
-            training.seq_len, training.global_batch, training.precision
-        ),
-    ];
-    if !assumed.is_empty() {
-        lines.push(format!("  by default: {}", assumed.join(", ")));
-    }
-    lines.extend(answer.reasons.iter().map(|r| format!("because: {r}")));
-    if answer.relaxations.is_empty() {
-        lines.push("no single change that was tried makes a plan possible".into());
-    } else {
-        lines.push("a plan exists with any one of:".into());
-        lines.extend(answer.relaxations.iter().map(|r| format!("  - {r}")));
-    }
-    lines.join("\n")
+    ]
 }

@@ -123,10 +123,12 @@ pub(super) fn best(
         .min_by(|a, b| a.step.total_cmp(&b.step).then_with(|| a.label.cmp(&b.label)));
     let reason = if best.is_some() {
         String::new()
+    } else if stop() {
+        "not worked out: the search was stopped".into()
     } else if tasks.is_empty() {
         "no (tp, pp, dp) divides the devices, the heads and the batch".into()
     } else {
-        format!("none of {scored} combinations of (tp, pp, dp) fits the memory of every device")
+        format!("none of {scored} choices of (tp, pp, dp) fits in memory")
     };
     (best, reason, scored)
 }

@@ -546,6 +546,7 @@ fn groups(
         reason: match step {
             Some(s) if s <= best.step * (1.0 + 1e-9) => format!("{of}: as fast as the answer"),
             Some(s) => format!("{of}: {:.1} % slower", (s / best.step - 1.0) * 100.0),
+            None if budget.stop().is_some() => format!("{of}: not worked out: the search was stopped"),
             None => format!("{of}: the model's training states do not fit"),
         },
     };

@@ -165,7 +165,7 @@ fn relaxations(
             ..training.clone()
         };
         if feasible(setting.cluster, &sgd) {
-            found.push("an optimizer with less state (SGD: 4 instead of 12 bytes per parameter)".into());
+            found.push("--optimizer sgd (less state: 4 instead of 12 bytes per parameter)".into());
         }
     }
     // More nodes of each shape: doubling, then the least number between.

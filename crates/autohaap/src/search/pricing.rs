@@ -59,8 +59,8 @@ fn grid(most: u32) -> Vec<u32> {
     values
 }
 
-/// Templates found, the best of each (micro-batch size, micro-batch count) in canonical order.
-pub(super) fn price(table: &Table<'_>, round: Round<'_>) -> Vec<Template> {
+/// Templates found, the best of each (micro-batch size, micro-batch count) in canonical order; fewer if stopped.
+pub(super) fn price(table: &Table<'_>, round: Round<'_>, stop: &(dyn Fn() -> bool + Sync)) -> Vec<Template> {
     let batch = table.space.setting.training.global_batch;
     let mut tasks = Vec::new();
     for &b in &table.space.micro_batches {
@@ -70,7 +70,7 @@ pub(super) fn price(table: &Table<'_>, round: Round<'_>) -> Vec<Template> {
     }
     let mut found: Vec<Template> = tasks
         .par_iter()
-        .flat_map_iter(|&(b, m)| extend(table, round, b, m))
+        .flat_map_iter(|&(b, m)| extend(table, round, b, m, stop))
         .collect();
     found.sort_by_key(Template::key);
     found.dedup_by_key(|t| t.key());
@@ -81,7 +81,12 @@ pub(super) fn price(table: &Table<'_>, round: Round<'_>) -> Vec<Template> {
 ///
 /// LP prices say little where a plan consists of one to a few large pipelines; here the time, the share of the devices
 /// and the micro-batches are given, and any template that meets them will do.
-pub(super) fn equal_shares(table: &Table<'_>, round: Round<'_>, copies: &[u32]) -> Vec<(u32, Template)> {
+pub(super) fn equal_shares(
+    table: &Table<'_>,
+    round: Round<'_>,
+    copies: &[u32],
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Vec<(u32, Template)> {
     let batch = table.space.setting.training.global_batch;
     let mut tasks = Vec::new();
     for &k in copies {
@@ -100,7 +105,7 @@ pub(super) fn equal_shares(table: &Table<'_>, round: Round<'_>, copies: &[u32]) 
                 counts: &counts,
                 ..round
             };
-            extend(table, share, b, m)
+            extend(table, share, b, m, stop)
                 .into_iter()
                 .map(move |t| (k, t))
                 .collect::<Vec<_>>()
@@ -111,8 +116,14 @@ pub(super) fn equal_shares(table: &Table<'_>, round: Round<'_>, copies: &[u32]) 
     found
 }
 
-/// The cheapest templates of one micro-batch size and count.
-fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: u32) -> Vec<Template> {
+/// The cheapest templates of one micro-batch size and count; none if stopped.
+fn extend(
+    table: &Table<'_>,
+    round: Round<'_>,
+    micro_batch: u32,
+    micro_batches: u32,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Vec<Template> {
     let space = table.space;
     let num_atoms = space.setting.model.atoms.len();
     let rows: Vec<&Arc<Row>> = table
@@ -167,6 +178,9 @@ fn extend(table: &Table<'_>, round: Round<'_>, micro_batch: u32, micro_batches: 
             continue;
         }
         for (row_index, row) in rows.iter().enumerate() {
+            if stop() {
+                return Vec::new();
+            }
             let class = row.option.class;
             let devices = row.option.devices();
             let price = round.prices[class] * f64::from(devices);

@@ -19,8 +19,14 @@ const STAGES: [u32; 12] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24];
 /// Templates kept per count vector.
 const KEEP: usize = 2;
 
-/// Regular templates that finish something within `time`, the best few per count vector.
-pub(super) fn regular(table: &Table<'_>, counts: &[u32], time: f64, others: u32) -> Vec<Template> {
+/// Regular templates that finish something within `time`, the best few per count vector; those found so far if stopped.
+pub(super) fn regular(
+    table: &Table<'_>,
+    counts: &[u32],
+    time: f64,
+    others: u32,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Vec<Template> {
     let space = table.space;
     let per_size: Vec<Vec<(Vec<u32>, f64, Template)>> = space
         .micro_batches
@@ -34,7 +40,7 @@ pub(super) fn regular(table: &Table<'_>, counts: &[u32], time: f64, others: u32)
                 .filter(|r| r.option.devices() <= counts[r.option.class])
             {
                 for &p in &STAGES {
-                    if p * first.option.devices() > counts[first.option.class] {
+                    if p * first.option.devices() > counts[first.option.class] || stop() {
                         break;
                     }
                     consider(
@@ -53,7 +59,7 @@ pub(super) fn regular(table: &Table<'_>, counts: &[u32], time: f64, others: u32)
                     });
                     for second in second {
                         for &q in &STAGES {
-                            if q * second.option.devices() > counts[second.option.class] {
+                            if q * second.option.devices() > counts[second.option.class] || stop() {
                                 break;
                             }
                             consider(

@@ -161,6 +161,9 @@ impl<'t, 'a> Solver<'t, 'a> {
         let batch = self.table.space.setting.training.global_batch;
         let mut columns = Vec::new();
         for (i, entry) in self.pool.iter_mut().enumerate() {
+            if self.budget.stop().is_some() {
+                break;
+            }
             if entry
                 .counts
                 .iter()
@@ -214,7 +217,9 @@ impl<'t, 'a> Solver<'t, 'a> {
         let mut rounds = self.effort.rounds;
         let mut others = self.typical_others();
         let first = self.best_step().or(self.aim).unwrap_or(floor * 2.0);
-        for template in seeds::regular(self.table, &self.counts, first, others) {
+        let budget = self.budget;
+        let stop = || budget.stop().is_some();
+        for template in seeds::regular(self.table, &self.counts, first, others, &stop) {
             self.add(template);
         }
         let columns = self.columns(first, others);
@@ -266,8 +271,13 @@ impl<'t, 'a> Solver<'t, 'a> {
                 beam: self.effort.beam,
                 cut: false,
             };
-            let found = pricing::equal_shares(self.table, round, &[1, 2, 3, 4, 6, 8, 12, 16]);
+            let budget = self.budget;
+            let stop = || budget.stop().is_some();
+            let found = pricing::equal_shares(self.table, round, &[1, 2, 3, 4, 6, 8, 12, 16], &stop);
             for (copies, template) in found {
+                if self.stopped() {
+                    return;
+                }
                 self.offer(&Draft::new([Lane { template, copies }], "equal pipelines"));
             }
             if self.best_step().is_some_and(|now| now < best * (1.0 - 1e-3)) {
@@ -312,6 +322,8 @@ impl<'t, 'a> Solver<'t, 'a> {
             }
             *rounds -= 1;
             let before = self.pool.len();
+            let budget = self.budget;
+            let stop = || budget.stop().is_some();
             let found = pricing::price(
                 self.table,
                 Round {
@@ -322,6 +334,7 @@ impl<'t, 'a> Solver<'t, 'a> {
                     beam: self.effort.beam,
                     cut,
                 },
+                &stop,
             );
             for template in found {
                 self.add(template);
@@ -340,7 +353,7 @@ impl<'t, 'a> Solver<'t, 'a> {
         let Some((prices, value)) = master::prices(columns, &self.counts) else {
             return;
         };
-        if columns.is_empty() {
+        if columns.is_empty() || (self.stopped() && self.best_step().or(self.aim).is_some()) {
             return;
         }
         // At most what the LP gives; below that, a plan with a longer step than asked for.

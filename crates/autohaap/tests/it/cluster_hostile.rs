@@ -5,42 +5,12 @@ use autohaap::cluster::{
 };
 use proptest::prelude::*;
 
-const SHORTHAND: &str = "2x8 A100-80G + 4x8 V100-32G + 1x(2 RTX4090 + 2 RTX3080) @ ib:8x400Gb";
-
-fn mutate(text: &str, edits: &[(usize, u8, char)]) -> String {
-    let mut chars: Vec<char> = text.chars().collect();
-    for (at, kind, c) in edits {
-        if chars.is_empty() {
-            break;
-        }
-        let at = at % chars.len();
-        match kind % 4 {
-            0 => chars[at] = *c,
-            1 => chars.insert(at, *c),
-            2 => {
-                chars.remove(at);
-            }
-            _ => chars.truncate(at),
-        }
-    }
-    chars.into_iter().collect()
-}
-
-fn odd_char() -> impl Strategy<Value = char> {
-    prop_oneof![
-        prop::sample::select(
-            "0123456789x+@():= \n\t\"[]{}.,-_#'\\é×🦀\u{0}\u{feff}"
-                .chars()
-                .collect::<Vec<_>>()
-        ),
-        any::<char>(),
-    ]
-}
+use crate::mutations::{SHORTHAND, edit_text, odd_char};
 
 proptest! {
     #[test]
     fn mutated_shorthands(edits in prop::collection::vec((0_usize..200, any::<u8>(), odd_char()), 0..8)) {
-        let text = mutate(SHORTHAND, &edits);
+        let text = edit_text(SHORTHAND, &edits);
         let _ = looks_like_shorthand(&text);
         if let Err(p) = parse_cluster(&text, "t") {
             prop_assert!(!p.is_empty());
@@ -49,7 +19,7 @@ proptest! {
 
     #[test]
     fn mutated_files(edits in prop::collection::vec((0_usize..4000, any::<u8>(), odd_char()), 0..8)) {
-        let text = mutate(&autohaap::cluster::init_text("mixed"), &edits);
+        let text = edit_text(&autohaap::cluster::init_text("mixed"), &edits);
         match parse_cluster(&text, "t") {
             Ok(c) => { let _ = (c.classes(), c.digest()); }
             Err(p) => prop_assert!(p.0.iter().all(|x| !x.message.is_empty())),

@@ -3,77 +3,13 @@
 use autohaap::plan::{Plan, advise, check, conservation};
 use proptest::prelude::*;
 use proptest::sample::Index;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::mutations::{change, odd_values};
 use crate::plan::{asymmetric, predicted};
 
 fn tree() -> Value {
     serde_json::from_str(&predicted(asymmetric()).to_json()).expect("own output")
-}
-
-/// JSON pointers of all values below `value`.
-fn pointers(value: &Value, here: &str, out: &mut Vec<String>) {
-    out.push(here.to_owned());
-    match value {
-        Value::Object(map) => {
-            for (key, inner) in map {
-                let key = key.replace('~', "~0").replace('/', "~1");
-                pointers(inner, &format!("{here}/{key}"), out);
-            }
-        }
-        Value::Array(items) => {
-            for (i, inner) in items.iter().enumerate() {
-                pointers(inner, &format!("{here}/{i}"), out);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn odd_values() -> impl Strategy<Value = Value> {
-    prop_oneof![
-        Just(Value::Null),
-        Just(json!(0)),
-        Just(json!(1)),
-        Just(json!(-1)),
-        Just(json!(7)),
-        Just(json!(u32::MAX)),
-        Just(json!(u64::MAX)),
-        Just(json!(0.5)),
-        Just(json!(1e300)),
-        Just(json!(true)),
-        Just(json!("")),
-        Just(json!("n0:0")),
-        Just(json!(":")),
-        Just(json!([])),
-        Just(json!({})),
-        Just(json!([0, 0])),
-        any::<u16>().prop_map(|n| json!(n)),
-        ".{0,12}".prop_map(|s| json!(s)),
-    ]
-}
-
-/// One change of a tree: a value replaced, an item dropped or doubled.
-fn change(tree: &mut Value, at: Index, how: u8, value: Value) {
-    let mut all = Vec::new();
-    pointers(tree, "", &mut all);
-    let pointer = at.get(&all).clone();
-    let Some(target) = tree.pointer_mut(&pointer) else {
-        return;
-    };
-    match (how, target) {
-        (0, Value::Array(items)) if !items.is_empty() => drop(items.pop()),
-        (1, Value::Array(items)) if !items.is_empty() => {
-            let first = items[0].clone();
-            items.push(first);
-        }
-        (2, Value::Object(map)) => {
-            if let Some(key) = map.keys().next().cloned() {
-                map.remove(&key);
-            }
-        }
-        (_, target) => *target = value,
-    }
 }
 
 proptest! {

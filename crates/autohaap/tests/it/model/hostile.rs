@@ -5,6 +5,8 @@ use autohaap::model::{parse, preset, preset_ids};
 use proptest::prelude::*;
 use serde_json::Value;
 
+use crate::mutations::edit_tree;
+
 fn problems(text: &str) -> Problems {
     match parse(text, "config.json") {
         Ok(input) => panic!("accepted: {:?}", input.model.atoms.len()),
@@ -174,51 +176,6 @@ fn every_format_reads() {
     assert_eq!((found.0[0].code.id, found.0[0].line), ("E207", Some(4)));
 }
 
-fn mutate(value: &mut Value, picks: &mut impl Iterator<Item = u32>) {
-    let junk = [
-        Value::Null,
-        Value::from(0),
-        Value::from(-1),
-        Value::from(3),
-        Value::from(u64::MAX),
-        Value::from(1e300),
-        Value::from("x"),
-        Value::from(vec![1, 0]),
-        Value::from(true),
-        Value::Object(serde_json::Map::new()),
-        Value::from(1_048_576),
-    ];
-    let pick = picks.next().unwrap_or(0);
-    match value {
-        Value::Object(map) if !map.is_empty() => {
-            let at = pick as usize % map.len();
-            let key = map.keys().nth(at).cloned().unwrap_or_default();
-            match pick >> 8 & 7 {
-                0 => {
-                    map.remove(&key);
-                }
-                1..=3 => {
-                    map.insert(key, junk[(pick >> 12) as usize % junk.len()].clone());
-                }
-                _ => {
-                    if let Some(inner) = map.get_mut(&key) {
-                        mutate(inner, picks);
-                    }
-                }
-            }
-        }
-        Value::Array(items) if !items.is_empty() => {
-            let at = pick as usize % items.len();
-            if (pick >> 8).is_multiple_of(4) {
-                items.remove(at);
-            } else {
-                mutate(&mut items[at], picks);
-            }
-        }
-        other => *other = junk[pick as usize % junk.len()].clone(),
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -229,7 +186,7 @@ proptest! {
         if let Ok(mut value) = serde_json::from_str::<Value>(&text) {
             let mut picks = picks.into_iter();
             for _ in 0..6 {
-                mutate(&mut value, &mut picks);
+                edit_tree(&mut value, &mut picks);
             }
             if let Ok(input) = parse(&value.to_string(), "mutated.json") {
                 let _ = input.summary();
