@@ -18,6 +18,28 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses an output that is one of the inputs: an answer never replaces what it was made from.
+pub(crate) fn keeps_inputs(output: Option<&Path>, inputs: &[&str]) -> Result<(), Failure> {
+    let Some(target) = output.and_then(|p| p.canonicalize().ok()) else {
+        return Ok(());
+    };
+    let folder_files = ["config.json", "params.json", "model.json"];
+    for input in inputs {
+        let path = Path::new(input);
+        let same = |p: &Path| p.canonicalize().is_ok_and(|p| p == target);
+        if same(path) || folder_files.iter().any(|f| same(&path.join(f))) {
+            return Err(Problem::new(
+                &codes::EXISTS,
+                "--output",
+                format!("`{}` is an input of this command", target.display()),
+            )
+            .hint("write the answer to another file")
+            .into());
+        }
+    }
+    Ok(())
+}
+
 /// Writes a file under a temporary name and renames it into place.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error: &std::io::Error| {

@@ -490,6 +490,40 @@ fn init_overwrites_nothing() {
 }
 
 #[test]
+fn no_answer_replaces_an_input() {
+    let place = Place::new();
+    place.plan(CLUSTER, &["-o", "model.json"]).error("E108");
+    assert_eq!(place.read("model.json"), MODEL);
+    place.write("plan.json", &planned().to_string());
+    place
+        .json(&["report", "plan.json", "-o", "./plan.json"])
+        .error("E108");
+    assert_eq!(place.read("plan.json"), planned().to_string());
+}
+
+#[test]
+fn report_is_one_page_with_the_figures_of_the_plan() {
+    let place = Place::new();
+    let mut plan = planned().clone();
+    plan["name"] = json!("<img src=x onerror=alert(1)></script>");
+    place.write("plan.json", &plan.to_string());
+    let ended = place.run(&["report", "plan.json", "-o", "report.html"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, ""), "{}", ended.stderr);
+    let page = place.read("report.html");
+    assert!(
+        page.contains("&lt;img src=x onerror=alert(1)&gt;")
+            && !page.contains("<img")
+            && !page.contains("<script src")
+    );
+    assert!(!page.contains("http://") && !page.contains("https://"));
+    let start = page.find("id=\"plan\">").expect("the embedded answer") + "id=\"plan\">".len();
+    let end = start + page[start..].find("</script>").expect("its end");
+    let embedded: Value = serde_json::from_str(&page[start..end]).expect("JSON");
+    let step = &plan["prediction"]["step_time_s"];
+    assert_eq!(&embedded["prediction"]["step_time_s"], step);
+}
+
+#[test]
 fn anonymous_answers_hold_no_host_names() {
     let place = Place::new();
     place.write(

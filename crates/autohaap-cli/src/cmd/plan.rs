@@ -30,6 +30,11 @@ struct Question {
 fn question(cli: &Cli, args: &PlanArgs, assumed: &mut Vec<String>) -> Result<Question, Failure> {
     let mut problems = Problems::new();
     gather(&mut problems, available(args))?;
+    let inputs = [args.model.as_str(), args.cluster.as_str()];
+    gather(
+        &mut problems,
+        output::keeps_inputs(args.output.as_deref(), &inputs),
+    )?;
     let settings = gather(&mut problems, config::load(cli))?.map_or_else(config::Settings::default, |s| s.0);
     let gap = args.gap.as_ref().or(settings.gap.as_ref());
     let gap = gather(&mut problems, gap.map(|g| input::share(g)).transpose())?;

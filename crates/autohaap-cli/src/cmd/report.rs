@@ -6,10 +6,11 @@ use autohaap::plan::Plan;
 use autohaap::report::{Page, html_page};
 
 use crate::args::{Cli, ReportArgs};
-use crate::{ExitStatus, Failure, input, output};
+use crate::{ExitStatus, Failure, input, output, ui};
 
 /// Runs the verb.
 pub(crate) fn run(cli: &Cli, args: &ReportArgs) -> Result<ExitStatus, Failure> {
+    output::keeps_inputs(Some(&args.output), &[&args.plan])?;
     let mut plan = input::plan(&args.plan)?;
     if cli.anonymize {
         plan = plan.anonymized();
@@ -20,11 +21,11 @@ pub(crate) fn run(cli: &Cli, args: &ReportArgs) -> Result<ExitStatus, Failure> {
     } else {
         output::write_file(&args.output, &page)?;
         if !cli.quiet {
-            output::print(&format!(
-                "{}: {:.0} kB, opens in any browser",
+            ui::say(&format!(
+                "wrote {}, {:.0} kB; open it in any browser",
                 args.output.display(),
                 page.len() as f64 / 1e3
-            ))?;
+            ));
         }
     }
     Ok(ExitStatus::Answer)

@@ -20,10 +20,10 @@ pub(super) fn memory_hint(value: Bytes) -> Option<String> {
     })
 }
 
-/// `None` if a link can have this bandwidth (0.1 GB/s to 10 TB/s), else the likely unit.
+/// `None` if a link can have this bandwidth (0.001 GB/s to 10 TB/s), else the likely unit.
 pub(super) fn rate_hint(value: ByteRate) -> Option<String> {
     let v = value.0;
-    if (1e8..=1e13).contains(&v) {
+    if (1e6..=1e13).contains(&v) {
         return None;
     }
     Some(match v {
@@ -31,13 +31,13 @@ pub(super) fn rate_hint(value: ByteRate) -> Option<String> {
         v if v <= 1e4 => {
             format!("the likely unit is Gb/s or GB/s: write `\"{v} Gb/s\"` (bits) or `\"{v} GB/s\"` (bytes)")
         }
-        v if v <= 1e6 => format!("the likely unit is Mb/s: write `\"{v} Mb/s\"`"),
-        v if v < 1e8 => format!(
-            "a link has 0.1 GB/s to 10 TB/s; {v:.3e} B/s are {:.4} GB/s",
+        v if v <= 1e5 => format!("the likely unit is Mb/s: write `\"{v} Mb/s\"`"),
+        v if v < 1e6 => format!(
+            "a link has 0.001 GB/s to 10 TB/s; {v:.3e} B/s are {:.4} GB/s",
             v / 1e9
         ),
         _ => format!(
-            "a link has 0.1 GB/s to 10 TB/s; {v:.3e} B/s are {:.0} GB/s: bits instead of bytes?",
+            "a link has 0.001 GB/s to 10 TB/s; {v:.3e} B/s are {:.0} GB/s: bits instead of bytes?",
             v / 1e9
         ),
     })

@@ -45,7 +45,7 @@ codes! {
     /// A value is outside what hardware can be.
     IMPLAUSIBLE = "E306", "a value is outside the plausible range",
         "Sizes and rates travel between tools in MiB, GB, bytes, Mb/s, Gb/s and GB/s, and a wrong unit gives a plausible-looking but \
-         useless plan. A device has 1 GiB to 1 TiB of memory, a link 0.1 GB/s to 10 TB/s, a compute rate lies between 0.1 TFLOPS \
+         useless plan. A device has 1 GiB to 1 TiB of memory, a link 0.001 GB/s to 10 TB/s, a compute rate lies between 0.1 TFLOPS \
          and 100 PFLOPS, an efficiency in (0, 1], a speed factor in (0, 10], a latency below one second.\n\n\
          Example: `memory = 81920` is 80 KiB; the number came from nvidia-smi and is in MiB: `memory = \"81920 MiB\"`.\n\n\
          Remedy: write the unit that the hint suggests.";

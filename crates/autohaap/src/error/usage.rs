@@ -58,9 +58,10 @@ and AUTOHAAP_* variables win over it. Unknown keys are refused, so that a misspe
 /// An existing file would be overwritten.
 pub static EXISTS: Code = Code {
     id: "E108",
-    title: "an existing file is not overwritten without --force",
+    title: "no file is overwritten that is still needed",
     page: "`autohaap init` writes a file that people then edit. If it exists already, the command stops so that no edit is \
-lost. Give another name with `-o FILE`, print with `-o -`, or overwrite with `--force`.",
+lost. Give another name with `-o FILE`, print with `-o -`, or overwrite with `--force`.\n\nNo verb writes its answer over one of \
+its own inputs: give another file.",
 };
 /// A fault of this program.
 pub static INTERNAL: Code = Code {

@@ -109,10 +109,10 @@ pub(super) fn view(page: &Page<'_>, shapes: &Shapes<'_>) -> Option<View> {
             lane.spans
                 .iter()
                 .map(|s| {
-                    let kind = KINDS.iter().position(|k| k.0 == s.kind).unwrap_or(0) as i64;
+                    let kind = KINDS.iter().zip(0..).find(|(k, _)| k.0 == s.kind);
                     let batch = s.micro_batch.map_or(-1, i64::from);
                     [
-                        kind,
+                        kind.map_or(0, |(_, number)| number),
                         batch,
                         (s.start * scale).round() as i64,
                         (s.end * scale).round() as i64,
