@@ -27,11 +27,14 @@ const LATTICE_DEVICES: u32 = 16;
 /// Ratio of neighbouring times at which the duality bound is asked.
 const GRID: f64 = 1.01;
 
+/// Times asked at most.
+const TIMES: u32 = 6;
+
 /// Steps of the exhaustive search: about two seconds at most.
 const LATTICE_WORK: u64 = 400_000;
 
 /// Label steps of one refutation.
-const REFUTE_WORK: u64 = 12_000_000;
+const REFUTE_WORK: u64 = 6_000_000;
 
 /// The best plan known, independent of the table it was found with.
 #[derive(Clone)]
@@ -176,7 +179,7 @@ pub fn search(
         })
         .collect();
     let mut pools: Vec<Vec<Template>> = Vec::new();
-    let mut duals: Vec<Vec<f64>> = Vec::new();
+    let mut duals: Vec<Option<Vec<f64>>> = Vec::new();
     for (i, (table, &zero)) in tables.iter().zip(&levels).enumerate() {
         // Higher levels differ from the first only where a stage has several replicas; level 2 lies between 1 and 3.
         let rounds = match (i, zero) {
@@ -195,7 +198,7 @@ pub fn search(
             clock.first_plan.get_or_insert(at);
         }
         pools.push(solver.templates().cloned().collect());
-        duals.extend(solver.prices.clone().filter(|_| counts.len() > 1));
+        duals.push(solver.prices.clone().filter(|_| counts.len() > 1));
         let scored = solver.scored;
         clock.phase("columns", scored);
         if stop() {
@@ -463,7 +466,7 @@ fn key(pipelines: &[Pipeline]) -> Vec<(u32, u32, Vec<(usize, u32, Vec<String>)>)
 fn tighten(
     tables: &[Table<'_>],
     counts: &[u32],
-    duals: &[Vec<f64>],
+    duals: &[Option<Vec<f64>>],
     [floor, step]: [f64; 2],
     gap: Option<f64>,
     stop: &(dyn Fn() -> bool + Sync),
@@ -476,12 +479,16 @@ fn tighten(
     let mut bound = floor;
     // Any prices are valid. In proportion to the speed of each class on this model they ignore fill and memory; those of
     // the LPs that the search could not bring to the batch know about them.
-    while high - low > 1 && !stop() && gap.is_none_or(|g| 1.0 - bound / step > g) {
+    for _ in 0..TIMES {
+        if high - low <= 1 || stop() || gap.is_some_and(|g| 1.0 - bound / step <= g) {
+            break;
+        }
         let middle = i32::midpoint(low, high);
-        let refuted = tables.iter().all(|t| {
+        let refuted = tables.iter().enumerate().all(|(i, t)| {
+            let dual = duals.get(i).and_then(Option::as_ref);
             bound::price_guesses(t, counts)
                 .iter()
-                .chain(duals)
+                .chain(dual)
                 .any(|prices| bound::refutes(t, counts, prices, at(middle), REFUTE_WORK, stop))
         });
         if refuted {

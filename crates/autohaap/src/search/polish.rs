@@ -74,7 +74,7 @@ fn neighbours(table: &Table<'_>, template: &Template) -> Vec<Template> {
             made.push(next.clone());
             // The stage that grows may need to start earlier: one or two micro-batches more in flight up to it.
             let grown = if shift > 0 { s } else { s + 1 };
-            for _ in 0..2 {
+            for _ in 0..if shift.abs() == 1 { 2 } else { 0 } {
                 for upstream in &mut next.stages[..=grown] {
                     upstream.depth += 1;
                 }
