@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use rayon::prelude::*;
+
 use crate::cost::pipeline::Scratch;
 use crate::cost::price::Cache;
 
@@ -386,22 +388,20 @@ impl<'t, 'a> Solver<'t, 'a> {
             .take(self.effort.finalists)
             .cloned()
             .collect();
-        for finalist in finalists {
-            if self.stopped() {
-                break;
-            }
-            let budget = self.budget;
-            let (polished, scored) = polish(
-                self.table,
-                finalist,
-                self.effort.polish,
-                &|| budget.stop().is_some(),
-                &mut self.cache,
-                &mut self.scratch,
-            );
+        // Each finalist with a cache of its own: the result does not depend on the number of threads.
+        let (table, budget, effort) = (self.table, self.budget, self.effort);
+        let polished: Vec<(Candidate, u64)> = finalists
+            .into_par_iter()
+            .map(|finalist| {
+                let stop = || budget.stop().is_some();
+                let (mut cache, mut scratch) = (Cache::default(), Scratch::default());
+                polish(table, finalist, effort.polish, &stop, &mut cache, &mut scratch)
+            })
+            .collect();
+        for (candidate, scored) in polished {
             self.scored += scored;
-            if self.seen.insert(polished.draft.key()) {
-                self.candidates.push(polished);
+            if self.seen.insert(candidate.draft.key()) {
+                self.candidates.push(candidate);
             }
         }
         self.candidates
