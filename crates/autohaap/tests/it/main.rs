@@ -20,3 +20,5 @@ mod plan_io;
 mod plan_rules;
 mod search_generator;
 mod search_properties;
+mod simulate_engine;
+mod simulate_oracles;
