@@ -59,13 +59,21 @@ fn deadlocks_print_their_circle() {
     let problem = execute(&program(&[1, 2], PointToPointMode::Async), false).expect_err("deadlock");
     assert_eq!(problem.code.id, "E473");
     assert!(
-        problem.message.contains("rank 0 stands at `0B0` and waits for `1B0` of rank 1")
-            && problem.message.contains("rank 1 stands at `1F1` and waits for `0F1` of rank 0"),
+        problem
+            .message
+            .contains("rank 0 stands at `0B0` and waits for `1B0` of rank 1")
+            && problem
+                .message
+                .contains("rank 1 stands at `1F1` and waits for `0F1` of rank 0"),
         "{}",
         problem.message
     );
     let problem = execute(&program(&[7, 1, 1], PointToPointMode::Rendezvous), false).expect_err("deadlock");
-    assert!(problem.message.contains("rank 0 stands at"), "{}", problem.message);
+    assert!(
+        problem.message.contains("rank 0 stands at"),
+        "{}",
+        problem.message
+    );
     assert!(execute(&program(&[3, 2, 1], PointToPointMode::Rendezvous), false).is_ok());
 }
 

@@ -59,12 +59,19 @@ fn equal_stages(row: &Row) -> (Order, StageWork, f64) {
         "dualpipev" => schedule::dual_pipe_v(p, m).expect("enough micro-batches"),
         other => panic!("no schedule {other}"),
     };
-    let pair = row.inputs["fb_overlap"].as_f64().map_or(1.0, |pair| pair / (work.forward + work.backward));
+    let pair = row.inputs["fb_overlap"]
+        .as_f64()
+        .map_or(1.0, |pair| pair / (work.forward + work.backward));
     (order, work, pair)
 }
 
 fn counts(value: &Value) -> Vec<u32> {
-    value.as_array().expect("a list").iter().map(|n| n.as_u64().expect("a count") as u32).collect()
+    value
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|n| n.as_u64().expect("a count") as u32)
+        .collect()
 }
 
 #[test]
@@ -115,9 +122,18 @@ impl Asymmetric {
             ..StageWork::default()
         });
         let p = self.stages.len();
-        let links: Vec<(f64, f64)> =
-            self.stages[..p - 1].iter().map(|s| (s.link_forward, s.link_backward)).collect();
-        run(chain(schedule::one_f_one_b(&self.depths, self.m), works.collect(), &links), p2p)
+        let links: Vec<(f64, f64)> = self.stages[..p - 1]
+            .iter()
+            .map(|s| (s.link_forward, s.link_backward))
+            .collect();
+        run(
+            chain(
+                schedule::one_f_one_b(&self.depths, self.m),
+                works.collect(),
+                &links,
+            ),
+            p2p,
+        )
     }
 }
 
@@ -158,18 +174,28 @@ fn rows_of_asymmetric_pipelines() {
                 assert_eq!(order.peak_in_flight(), counts(&row.expected), "{}", row.id);
             }
             "steady period" => {
-                let long = |m| Asymmetric { m, stages: pipeline.stages.clone(), depths: pipeline.depths.clone() };
+                let long = |m| Asymmetric {
+                    m,
+                    stages: pipeline.stages.clone(),
+                    depths: pipeline.depths.clone(),
+                };
                 let time = |m| long(m).execution(mode).makespan;
                 close((time(960) - time(480)) / 480.0, row.value(), 1e-9);
-                close(steady_period(&pipeline.stages, &pipeline.depths), row.value(), 1e-9);
+                close(
+                    steady_period(&pipeline.stages, &pipeline.depths),
+                    row.value(),
+                    1e-9,
+                );
             }
             "admissible lower bound of the makespan" => {
                 close(lower_bound(&pipeline.stages, pipeline.m), row.value(), 1e-9);
             }
             quantity => {
                 assert!(quantity.starts_with("minimal warm-up depths"), "{quantity}");
-                let warm_up: Vec<u32> =
-                    minimal_depths(&pipeline.stages, 0.0).iter().map(|w| w - 1).collect();
+                let warm_up: Vec<u32> = minimal_depths(&pipeline.stages, 0.0)
+                    .iter()
+                    .map(|w| w - 1)
+                    .collect();
                 assert_eq!(warm_up, counts(&row.expected), "{}", row.id);
             }
         }
@@ -234,17 +260,23 @@ fn closed_form_period_is_the_simulated_one_on_100_000_pipelines() {
     for case in 0..100_000 {
         let Asymmetric { stages, depths, m } = source.pipeline();
         let period = steady_period(&stages, &depths);
-        // A critical cycle advances by W_s - W_e + 1 micro-batches: the difference over a multiple of all advances is exact.
-        let turn = 27_720;
-        let far = |m| makespan(&stages, &depths, m, &mut Scratch::default());
-        let simulated = (far(2 * turn) - far(turn)) / f64::from(turn);
-        assert!(
-            (simulated - period).abs() <= 1e-9 * period,
-            "case {case}: {simulated} against {period}"
-        );
+        // Every cycle's advance divides the turn, so the growth over one turn is exact once the slowest cycle leads; a
+        // cycle almost as slow may lead for long, then the growth is taken later.
+        let mut growth = |turn: u32| {
+            let mut far = |m| makespan(&stages, &depths, m, &mut scratch);
+            (far(2 * turn) - far(turn)) / f64::from(turn)
+        };
+        let equal = [27_720, 32 * 27_720].into_iter().any(|turn| {
+            let simulated = growth(turn);
+            (simulated - period).abs() <= 1e-9 * period
+        });
+        assert!(equal, "case {case}: the period is not {period}");
         let exact = makespan(&stages, &depths, m, &mut scratch);
         let bound = lower_bound(&stages, m);
-        assert!(bound <= exact * (1.0 + 1e-12), "case {case}: bound {bound} above {exact}");
+        assert!(
+            bound <= exact * (1.0 + 1e-12),
+            "case {case}: bound {bound} above {exact}"
+        );
         let error = closed_form_step(&stages, &depths, m) / exact - 1.0;
         (low, high, sum) = (low.min(error), high.max(error), sum + error);
         below += i32::from(error < -1e-12);
@@ -267,11 +299,24 @@ fn the_engine_equals_the_evaluators_of_the_search() {
         let pipeline = source.pipeline();
         let exact = makespan(&pipeline.stages, &pipeline.depths, pipeline.m, &mut scratch);
         let found = pipeline.execution(PointToPointMode::Async).makespan;
-        assert!((found - exact).abs() <= 1e-12 * exact, "case {case}: {found} against {exact}");
+        assert!(
+            (found - exact).abs() <= 1e-12 * exact,
+            "case {case}: {found} against {exact}"
+        );
+        // A warm-up of all micro-batches fuses no exchange, which an order alone does not tell.
+        let depths: Vec<u32> = pipeline
+            .depths
+            .iter()
+            .map(|&depth| depth.min(pipeline.m))
+            .collect();
+        let pipeline = Asymmetric { depths, ..pipeline };
         let blocking = rendezvous_makespan(&pipeline.stages, &pipeline.depths, pipeline.m);
         if blocking.is_finite() {
             let found = pipeline.execution(PointToPointMode::Rendezvous).makespan;
-            assert!((found - blocking).abs() <= 1e-12 * blocking, "case {case}: {found} against {blocking}");
+            assert!(
+                (found - blocking).abs() <= 1e-12 * blocking,
+                "case {case}: {found} against {blocking}"
+            );
         }
     }
 }
@@ -291,22 +336,40 @@ fn interleaving_shortens_the_bubble_by_the_number_of_chunks() {
             PointToPointMode::Async,
         )
         .makespan;
-        close(found, 3.0 * f64::from(m) + 3.0 * (p as f64 - 1.0) / v as f64, 1e-12);
+        close(
+            found,
+            3.0 * f64::from(m) + 3.0 * (p as f64 - 1.0) / v as f64,
+            1e-12,
+        );
     }
 }
 
 #[test]
 fn zero_bubble_orders_follow_their_closed_forms() {
     for (p, m) in [(2, 6), (4, 8), (4, 16), (8, 24)] {
-        let work = StageWork { forward: 10.0, backward: 20.0, input_grad: 12.0, weight_grad: 8.0 };
+        let work = StageWork {
+            forward: 10.0,
+            backward: 20.0,
+            input_grad: 12.0,
+            weight_grad: 8.0,
+        };
         let links = vec![(0.0, 0.0); p - 1];
         let time = |order: Order| run(chain(order, vec![work; p], &links), PointToPointMode::Async).makespan;
         let (all, less) = (f64::from(m) * 30.0, (p - 1) as f64);
         close(time(schedule::zb_h1(p, m)), all + less * 14.0, 1e-12);
-        let equal = StageWork { forward: 1.0, backward: 2.0, input_grad: 1.0, weight_grad: 1.0 };
+        let equal = StageWork {
+            forward: 1.0,
+            backward: 2.0,
+            input_grad: 1.0,
+            weight_grad: 1.0,
+        };
         let chunks = 2 * p;
         let v = run(
-            chain(schedule::zb_v(p, m.max(2 * p as u32)), vec![equal; chunks], &vec![(0.0, 0.0); chunks - 1]),
+            chain(
+                schedule::zb_v(p, m.max(2 * p as u32)),
+                vec![equal; chunks],
+                &vec![(0.0, 0.0); chunks - 1],
+            ),
             PointToPointMode::Async,
         );
         close(v.makespan, 6.0 * f64::from(m.max(2 * p as u32)) + less, 1e-12);
@@ -322,7 +385,12 @@ fn orders_of_every_generator_conserve() {
             all(schedule::one_f_one_b(&schedule::eager_depths(p), m));
             all(schedule::zb_h1(p, m));
             all(schedule::zb_v(p, m));
-            let work = StageWork { forward: 1.0, backward: 2.0, input_grad: 1.1, weight_grad: 0.9 };
+            let work = StageWork {
+                forward: 1.0,
+                backward: 2.0,
+                input_grad: 1.1,
+                weight_grad: 0.9,
+            };
             all(schedule::zb_h2(&vec![work; p], &vec![(0.1, 0.2); p - 1], m));
             for v in 1..4 {
                 all(schedule::looped_bfs(p, v, m));
@@ -342,6 +410,9 @@ fn orders_of_every_generator_conserve() {
     broken.ranks[1].push(first);
     let problems = conserves(&broken, "order").expect_err("two violations");
     assert_eq!(problems.0.len(), 2, "{problems}");
-    assert!(problems.0.iter().any(|p| p.message.contains("`0W1` is missing")), "{problems}");
+    assert!(
+        problems.0.iter().any(|p| p.message.contains("`0W1` is missing")),
+        "{problems}"
+    );
     assert_eq!(first.work, Work::Forward);
 }
