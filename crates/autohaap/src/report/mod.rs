@@ -3,11 +3,14 @@
 mod comparison;
 mod inputs;
 mod plan_screen;
+mod simulate_screen;
 mod stages;
 mod words;
 
 pub use inputs::{columns, device_screen, devices_screen, model_screen};
 pub use plan_screen::{Context, check_screen, estimate_screen, infeasible_screen, plan_screen};
+
+pub use simulate_screen::simulate_screen;
 
 use comfy_table::{ContentArrangement, Table, presets};
 

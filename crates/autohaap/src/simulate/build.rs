@@ -190,6 +190,13 @@ fn named(
             ))
         }
     };
+    let free_depths = matches!(name, Name::OneF1b | Name::Standard | Name::Eager | Name::Minimal);
+    if options.more_in_flight > 0 && !free_depths {
+        return Err((
+            format!("`{}` has no free in-flight limits to raise", name.text()),
+            "leave out `--depth`, or choose `1f1b`",
+        ));
+    }
     Ok(match name {
         Name::Gpipe => {
             one_each()?;

@@ -16,13 +16,16 @@
 pub mod action;
 mod build;
 pub mod conservation;
+pub mod critical_path;
 mod deadlock;
 pub mod engine;
 mod options;
 pub mod program;
 pub mod schedule;
 mod timeline;
+pub mod trace;
 mod view;
+pub mod what_if;
 
 use crate::cluster::Cluster;
 use crate::cost::atom::Setting;
