@@ -73,7 +73,9 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     }
     println!("{refused} sizes that torch refuses");
     let loaded = load(&python, &script)?;
-    println!("{loaded} of our orders loaded and lowered to communication by torch, without deadlock in its simulator");
+    println!(
+        "{loaded} of our orders loaded and lowered to communication by torch, without deadlock in its simulator"
+    );
     println!("torch schedules: {:.1} s", began.elapsed().as_secs_f64());
     for failure in failed.iter().take(5) {
         println!("FAILED {failure}");

@@ -192,7 +192,7 @@ fn answer(
                     "stages": stages,
                     "busy_fraction": lane.busy.0 / step,
                     "communication_s": lane.communication,
-                    "reduction_s": lane.reductions.iter().map(|s| s.seconds().0).sum::<f64>(),
+                    "reduction_s": lane.reductions.iter().map(|s| s.seconds().0).fold(0.0, |a, b| a + b),
                     "optimizer_s": lane.optimizer.seconds(),
                     "end_s": lane.optimizer.end,
                     "devices": devices,

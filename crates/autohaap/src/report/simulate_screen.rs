@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::{table, words};
+use super::words;
 use crate::plan::Plan;
 use crate::simulate::critical_path::{Cause, Segment, totals};
-use crate::simulate::{Lane, Simulation, SpanKind, Timeline};
+use crate::simulate::{Device, Lane, Simulation, SpanKind, Timeline};
 use crate::units::Seconds;
 
-/// Columns of a chart.
-const CHART: usize = 72;
+/// Columns of the Gantt chart.
+const CHART: usize = 80;
+/// Columns of a memory time-line, and of a memory bar.
+const TIMELINE: usize = 48;
+const BAR: usize = 16;
 /// Rows of a chart.
 const ROWS: usize = 16;
 
@@ -19,16 +22,14 @@ pub fn simulate_screen(plan: &Plan, simulation: &Simulation, path: &[Segment], n
     let mut lines = vec![verdict(plan, simulation)];
     lines.extend(notes.iter().cloned());
     lines.push(String::new());
-    lines.push(format!(
-        "one step, {} a column: F forward, B backward, I input and W weight gradient, r reduction, o optimizer",
-        Seconds(t.step_time.0 / CHART as f64)
-    ));
-    lines.extend(chart(t, gantt));
+    let windows = Windows::of(t);
+    lines.push(windows.title());
+    lines.extend(chart(t, |lane| format!("|{}|", windows.row(lane))));
     lines.push(String::new());
     lines.push(
-        "memory over the step in tenths of the limit (fullest device; 0-9, ! above 10 tenths)".to_owned(),
+        "memory of the fullest device: peak, and the step in tenths of the limit (9 = 90 % and more, ! = over)".to_owned(),
     );
-    lines.extend(chart(t, memory));
+    lines.extend(chart(t, |lane| memory(lane, t.step_time.0)));
     lines.push(String::new());
     lines.push(busy(t));
     if let Some(links) = links(t) {
@@ -62,14 +63,13 @@ fn verdict(plan: &Plan, simulation: &Simulation) -> String {
 }
 
 /// One row per lane; equal rows are written once.
-fn chart(t: &Timeline, row: impl Fn(&Lane, f64) -> String) -> Vec<String> {
+fn chart(t: &Timeline, row: impl Fn(&Lane) -> String) -> Vec<String> {
     let mut rows: Vec<(String, String, usize)> = Vec::new();
     for lane in &t.lanes {
-        let text = row(lane, t.step_time.0);
-        let stages: Vec<String> = lane.stages.iter().map(|s| s.0.to_string()).collect();
+        let text = row(lane);
         match rows.iter_mut().find(|r| r.1 == text) {
             Some(known) => known.2 += 1,
-            None => rows.push((format!("p{} s{}", lane.pipeline, stages.join("+")), text, 1)),
+            None => rows.push((name(lane), text, 1)),
         }
     }
     let hidden = rows.len().saturating_sub(ROWS);
@@ -82,7 +82,7 @@ fn chart(t: &Timeline, row: impl Fn(&Lane, f64) -> String) -> Vec<String> {
             } else {
                 String::new()
             };
-            format!("{name:<10.10}|{text}|{times}")
+            format!("{name:<9.9}{text}{times}")
         })
         .collect();
     if hidden > 0 {
@@ -91,10 +91,78 @@ fn chart(t: &Timeline, row: impl Fn(&Lane, f64) -> String) -> Vec<String> {
     lines
 }
 
-fn gantt(lane: &Lane, step: f64) -> String {
-    let width = step / CHART as f64;
+/// `p0 s1`, or `p0 s1+6` with virtual stages.
+fn name(lane: &Lane) -> String {
+    let stages: Vec<String> = lane.stages.iter().map(|s| s.0.to_string()).collect();
+    format!("p{} s{}", lane.pipeline, stages.join("+"))
+}
+
+/// What the Gantt chart shows: the whole step, or where single actions would not be seen, its start and its end.
+struct Windows {
+    /// Seconds a column.
+    column: f64,
+    /// Start of each window and its columns.
+    windows: Vec<(f64, usize)>,
+    step: f64,
+}
+
+impl Windows {
+    fn of(t: &Timeline) -> Self {
+        let step = t.step_time.0.max(f64::MIN_POSITIVE);
+        let mut lengths: Vec<f64> = t
+            .lanes
+            .iter()
+            .filter_map(|lane| lane.compute.first().map(|span| span.seconds().0))
+            .filter(|&seconds| seconds > 0.0)
+            .collect();
+        lengths.sort_by(f64::total_cmp);
+        let typical = lengths.get(lengths.len() / 2).copied().unwrap_or(step);
+        let whole = step / CHART as f64;
+        if whole <= typical {
+            return Self {
+                column: whole,
+                windows: vec![(0.0, CHART)],
+                step,
+            };
+        }
+        let half = CHART / 2 - 1;
+        Self {
+            column: typical,
+            windows: vec![(0.0, half), (step - half as f64 * typical, half)],
+            step,
+        }
+    }
+
+    fn title(&self) -> String {
+        let what = if self.windows.len() == 1 {
+            "the step".to_owned()
+        } else {
+            let shown: f64 = self.windows.iter().map(|w| w.1 as f64).sum::<f64>() * self.column;
+            format!(
+                "its start and its end ({} of the step)",
+                words::percent(shown / self.step)
+            )
+        };
+        format!(
+            "{what}, {} a column: F forward, B backward, I input and W weight gradient, r reduction,\no optimizer, . idle",
+            Seconds(self.column)
+        )
+    }
+
+    fn row(&self, lane: &Lane) -> String {
+        let parts: Vec<String> = self
+            .windows
+            .iter()
+            .map(|&(start, columns)| gantt(lane, start, self.column, columns))
+            .collect();
+        parts.join(" ~ ")
+    }
+}
+
+fn gantt(lane: &Lane, from: f64, width: f64, columns: usize) -> String {
     // Seconds of each letter in each column.
-    let mut cells: Vec<BTreeMap<char, f64>> = vec![BTreeMap::new(); CHART];
+    let mut cells: Vec<BTreeMap<char, f64>> = vec![BTreeMap::new(); columns];
+    let until = from + width * columns as f64;
     let spans = lane
         .compute
         .iter()
@@ -108,13 +176,16 @@ fn gantt(lane: &Lane, step: f64) -> String {
             SpanKind::SendForward | SpanKind::SendBackward => continue,
         };
         let (start, end) = (span.start.0, span.end.0);
-        let first = ((start / width) as usize).min(CHART - 1);
+        if end <= from || start >= until {
+            continue;
+        }
+        let first = ((start.max(from) - from) / width) as usize;
         for (column, cell) in cells.iter_mut().enumerate().skip(first) {
-            let (left, right) = (column as f64 * width, (column + 1) as f64 * width);
+            let left = from + column as f64 * width;
             if left >= end {
                 break;
             }
-            *cell.entry(letter).or_default() += (end.min(right) - start.max(left)).max(0.0);
+            *cell.entry(letter).or_default() += (end.min(left + width) - start.max(left)).max(0.0);
         }
     }
     let letter = |cell: &BTreeMap<char, f64>| {
@@ -134,104 +205,88 @@ fn gantt(lane: &Lane, step: f64) -> String {
     cells.iter().map(letter).collect()
 }
 
+/// The device with the least share of its limit free.
+fn fullest(lane: &Lane) -> Option<&Device> {
+    let share = |d: &Device| d.peak.0 / d.limit.0.max(1.0);
+    lane.devices.iter().max_by(|a, b| share(a).total_cmp(&share(b)))
+}
+
 fn memory(lane: &Lane, step: f64) -> String {
-    let fullest = lane
-        .devices
-        .iter()
-        .max_by(|a, b| (a.peak.0 / a.limit.0.max(1.0)).total_cmp(&(b.peak.0 / b.limit.0.max(1.0))));
-    let Some(device) = fullest else {
+    let Some(device) = fullest(lane) else {
         return String::new();
     };
+    let limit = device.limit.0.max(1.0);
     let steps = lane.memory(device);
-    let mut text = String::with_capacity(CHART);
+    let mut text = String::with_capacity(TIMELINE);
     let mut at = 0;
-    for column in 0..CHART {
-        let right = step * (column + 1) as f64 / CHART as f64;
+    for column in 0..TIMELINE {
+        let right = step * (column + 1) as f64 / TIMELINE as f64;
         let mut most = steps.get(at).map_or(0.0, |s| s.1.0);
         while at + 1 < steps.len() && steps[at + 1].0.0 < right {
             at += 1;
             most = most.max(steps[at].1.0);
         }
-        let tenths = (10.0 * most / device.limit.0.max(1.0)).floor();
-        text.push(if most > device.limit.0 {
+        let tenths = ((10.0 * most / limit).floor() as u32).min(9);
+        text.push(if most > limit {
             '!'
         } else {
-            char::from_digit((tenths as u32).min(9), 10).unwrap_or('9')
+            char::from_digit(tenths, 10).unwrap_or('9')
         });
     }
+    let filled = ((device.peak.0 / limit).clamp(0.0, 1.0) * BAR as f64).round() as usize;
     format!(
-        "{text}| {:.1} of {:.1} GiB",
+        "[{}{}] {:>5.1} of {:>5.1} GiB |{text}|",
+        "#".repeat(filled),
+        ".".repeat(BAR - filled),
         device.peak.gib(),
         device.limit.gib()
     )
 }
 
-/// Stages: busy, communication, reductions.
+/// Stages: how busy, with what.
 fn busy(t: &Timeline) -> String {
     let step = t.step_time.0.max(f64::MIN_POSITIVE);
-    let mut rows = table(&[
-        "pipeline",
-        "stage",
-        "devices",
-        "busy",
-        "of it comm",
-        "reductions",
-        "peak / limit GiB",
-        "",
-    ]);
-    let mut known: Vec<(String, usize, usize)> = Vec::new();
-    let mut lines: Vec<Vec<String>> = Vec::new();
+    let mut rows: Vec<(String, String, usize)> = Vec::new();
     for lane in &t.lanes {
-        let stages: Vec<String> = lane.stages.iter().map(|s| s.0.to_string()).collect();
-        let reduced: f64 = lane.reductions.iter().map(|s| s.seconds().0).sum();
-        let fullest = lane
-            .devices
+        let reduced: f64 = lane
+            .reductions
             .iter()
-            .max_by(|a, b| (a.peak.0 / a.limit.0.max(1.0)).total_cmp(&(b.peak.0 / b.limit.0.max(1.0))));
-        let (memory, bar) = fullest.map_or_else(Default::default, |d| {
-            let share = (d.peak.0 / d.limit.0.max(1.0)).clamp(0.0, 1.0);
-            let filled = (share * 20.0).round() as usize;
-            (
-                format!("{:.1} / {:.1}", d.peak.gib(), d.limit.gib()),
-                format!("{}{}", "#".repeat(filled), ".".repeat(20 - filled)),
-            )
-        });
+            .map(|s| s.seconds().0)
+            .fold(0.0, |a, b| a + b);
         let mut devices: BTreeMap<String, usize> = BTreeMap::new();
         for device in &lane.devices {
             *devices.entry(device.device_type.clone()).or_default() += 1;
         }
-        let line = vec![
-            stages.join("+"),
+        let text = format!(
+            "{:<36.36} {:>7} {:>14} {:>12} {:>10}",
             words::counted(&devices),
             words::percent(lane.busy.0 / step),
-            words::percent(lane.communication.0 / lane.busy.0.max(f64::MIN_POSITIVE)),
+            words::percent(lane.communication.0 / step),
             words::percent(reduced / step),
-            memory,
-            bar,
-        ];
-        let key = line.join("|");
-        match known.iter_mut().find(|k| k.0 == key) {
-            Some(k) => k.2 += 1,
-            None => {
-                known.push((key, lane.pipeline, 1));
-                lines.push(line);
-            }
+            words::percent(lane.optimizer.seconds().0 / step),
+        );
+        match rows.iter_mut().find(|r| r.1 == text) {
+            Some(known) => known.2 += 1,
+            None => rows.push((name(lane), text, 1)),
         }
     }
-    let hidden = lines.len().saturating_sub(ROWS);
-    for (line, (_, pipeline, times)) in lines.into_iter().zip(&known).take(ROWS) {
-        let name = if *times > 1 {
-            format!("{pipeline} x{times}")
+    let mut lines = vec![format!(
+        "{:<9}{:<36} {:>7} {:>14} {:>12} {:>10}",
+        "", "devices", "busy", "communicating", "reducing", "optimizer"
+    )];
+    let hidden = rows.len().saturating_sub(ROWS);
+    lines.extend(rows.into_iter().take(ROWS).map(|(name, text, times)| {
+        let times = if times > 1 {
+            format!(" x{times}")
         } else {
-            pipeline.to_string()
+            String::new()
         };
-        rows.add_row([vec![name], line].concat());
-    }
-    let mut text = rows.to_string();
+        format!("{name:<9.9}{text}{times}")
+    }));
     if hidden > 0 {
-        text += &format!("\n... and {hidden} more rows; `--format json` lists all");
+        lines.push(format!("... and {hidden} more rows; `--format json` lists all"));
     }
-    text
+    lines.join("\n")
 }
 
 /// The busiest boundaries and shared pools.

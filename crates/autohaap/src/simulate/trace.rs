@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 use crate::cost::price::Communication;
 
 /// Most events with every device of a lane drawn; larger traces draw one device per lane.
-const MOST_EVENTS: usize = 400_000;
+const MOST_EVENTS: usize = 150_000;
 
 const MICRO: f64 = 1e6;
 
@@ -23,20 +23,19 @@ pub fn chrome(simulation: &Simulation, cluster: &Cluster) -> String {
         .map(|lane| lane.devices.len() * (3 * lane.compute.len() + lane.reductions.len()))
         .sum();
     let every = whole <= MOST_EVENTS;
-    let mut events: Vec<Value> = Vec::new();
+    let mut events = Events::default();
     for (pid, node) in cluster.nodes.iter().enumerate() {
-        events.push(json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": node.name}}));
+        events.add(&json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": node.name}}));
         events
-            .push(json!({"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}));
+            .add(&json!({"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}));
     }
     let mut rank = 0;
     for lane in &timeline.lanes {
-        for (d, device) in lane.devices.iter().enumerate() {
+        for d in 0..lane.devices.len() {
             if every || d == 0 {
                 let alike = if every { 1 } else { lane.devices.len() };
                 draw(&mut events, simulation, lane, d, rank, alike);
             }
-            let _ = device;
             rank += 1;
         }
     }
@@ -61,21 +60,34 @@ pub fn chrome(simulation: &Simulation, cluster: &Cluster) -> String {
                 json!({"ph": ph, "cat": "p2p", "name": name, "id": id, "pid": device.node, "tid": 0, "ts": at * MICRO,
                     "args": {"micro_batch": span.micro_batch, "bytes": span.bytes.0}})
             };
-            events.push(common("b", span.start.0));
-            events.push(common("e", span.end.0));
+            events.add(&common("b", span.start.0));
+            events.add(&common("e", span.end.0));
             id += 1;
         }
     }
-    let document = json!({
-        "displayTimeUnit": "ms",
-        "otherData": {"program": "autohaap simulate", "predicted": true},
-        "traceEvents": events,
-    });
-    document.to_string()
+    format!(
+        "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"program\":\"autohaap simulate\",\"predicted\":true}},\"traceEvents\":[\n{}\n]}}\n",
+        events.text
+    )
+}
+
+/// Events as text, one a line: nothing is held twice.
+#[derive(Default)]
+struct Events {
+    text: String,
+}
+
+impl Events {
+    fn add(&mut self, event: &Value) {
+        if !self.text.is_empty() {
+            self.text.push_str(",\n");
+        }
+        self.text.push_str(&event.to_string());
+    }
 }
 
 /// Threads of a rank: compute, gradient reductions.
-fn draw(events: &mut Vec<Value>, simulation: &Simulation, lane: &Lane, d: usize, rank: usize, alike: usize) {
+fn draw(events: &mut Events, simulation: &Simulation, lane: &Lane, d: usize, rank: usize, alike: usize) {
     let device = &lane.devices[d];
     let stages: Vec<String> = lane.stages.iter().map(|s| s.0.to_string()).collect();
     let more = if alike > 1 {
@@ -92,8 +104,8 @@ fn draw(events: &mut Vec<Value>, simulation: &Simulation, lane: &Lane, d: usize,
             stages.join("+")
         );
         events
-            .push(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}));
-        events.push(json!({"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}}));
+            .add(&json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}));
+        events.add(&json!({"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}}));
     }
     let complete = |category: &str, name: String, tid: usize, start: f64, seconds: f64, arguments: Value| {
         json!({"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, "ts": start * MICRO,
@@ -108,7 +120,7 @@ fn draw(events: &mut Vec<Value>, simulation: &Simulation, lane: &Lane, d: usize,
         let (start, seconds) = (span.start.0, span.seconds().0);
         let name = format!("{}{}{}", span.stage, work.letter(), span.micro_batch);
         let arguments = json!({"stage": span.stage, "micro_batch": span.micro_batch, "overlapped": inside});
-        events.push(complete(
+        events.add(&complete(
             span.kind.category(),
             name,
             tid,
@@ -136,7 +148,7 @@ fn draw(events: &mut Vec<Value>, simulation: &Simulation, lane: &Lane, d: usize,
             if part.0 > 0.0 && end - part.0 >= start {
                 end -= part.0;
                 let name = format!("{category} collectives");
-                events.push(complete(
+                events.add(&complete(
                     category,
                     name,
                     tid,
@@ -153,7 +165,7 @@ fn draw(events: &mut Vec<Value>, simulation: &Simulation, lane: &Lane, d: usize,
             _ => format!("reduce gradients of stage {}", span.stage),
         };
         let arguments = json!({"bytes": span.bytes.0});
-        events.push(complete(
+        events.add(&complete(
             "dp",
             name,
             dp,
@@ -164,7 +176,7 @@ fn draw(events: &mut Vec<Value>, simulation: &Simulation, lane: &Lane, d: usize,
     }
     let o = &lane.optimizer;
     if o.seconds().0 > 0.0 {
-        events.push(complete(
+        events.add(&complete(
             "opt",
             "optimizer".to_owned(),
             tid,
@@ -174,8 +186,8 @@ fn draw(events: &mut Vec<Value>, simulation: &Simulation, lane: &Lane, d: usize,
         ));
     }
     for (time, bytes) in lane.memory(device) {
-        events.push(
-            json!({"ph": "C", "name": format!("memory rank {rank} (GiB)"), "pid": pid, "ts": time.0 * MICRO,
+        events.add(
+            &json!({"ph": "C", "name": format!("memory rank {rank} (GiB)"), "pid": pid, "ts": time.0 * MICRO,
             "args": {"GiB": bytes.gib()}}),
         );
     }
