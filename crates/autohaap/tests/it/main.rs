@@ -22,3 +22,4 @@ mod search_generator;
 mod search_properties;
 mod simulate_engine;
 mod simulate_oracles;
+mod simulate_plans;
