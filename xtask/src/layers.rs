@@ -20,7 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["plan"],
     &["engine"],
     &["cost"],
-    &["sim"],
+    &["simulate"],
     &["search"],
     &["validate", "replan", "size", "export", "report"],
 ];

@@ -5,6 +5,7 @@
 //! * `examples [--check] [NAME...]`: run the examples and record their answers, or compare with the recorded ones
 //! * `gen [--check]`: write the generated files, or fail when one is stale
 //! * `layers`: fail on a module that uses a later one
+//! * `torch`: compare the schedules with those of the pinned torch, installed into the user's cache folder
 #![expect(
     clippy::print_stdout,
     reason = "a command line tool that answers on standard output"
@@ -14,6 +15,7 @@ mod bench;
 mod examples;
 mod generate;
 mod layers;
+mod torch;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -27,7 +29,8 @@ usage: cargo xtask VERB
   ci                          run everything CI runs
   examples [--check] [NAME]   run examples/*/ and record their answers; --check compares
   gen [--check]               write schemas, reference pages and README blocks; --check compares
-  layers                      check the module order of crates/autohaap";
+  layers                      check the module order of crates/autohaap
+  torch                       compare schedules with the pinned torch (installed into the cache folder)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -61,6 +64,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "examples" => examples::run(&root, check, &names),
         "gen" => generate::run(&root, check),
         "layers" => layers::run(&root),
+        "torch" => torch::run(&root),
         "help" => {
             println!("{USAGE}");
             Ok(())

@@ -83,6 +83,8 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Predict time and memory of a plan file.
     Estimate(EstimateArgs),
+    /// Simulate one step of a plan file: timeline, memory, critical path, what-ifs.
+    Simulate(SimulateArgs),
     /// Prove that a plan file is legal, or list every violation.
     Check(CheckArgs),
     /// Write a self-contained HTML page about a plan file.
@@ -244,6 +246,45 @@ pub(crate) struct ReportArgs {
     /// File to write, or `-`; an existing one is replaced.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
+}
+
+/// `autohaap simulate`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  autohaap simulate plan.json --trace trace.json\n  autohaap simulate plan.json --schedule zb-h1\n  \
+autohaap simulate plan.json --slow node0=1.8x --depth +1"
+)]
+pub(crate) struct SimulateArgs {
+    /// A plan file, or `-`.
+    pub(crate) plan: String,
+    /// Write a Chrome trace (Perfetto, chrome://tracing) here.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Another order of work: 1f1b, 1f1b-standard, 1f1b-eager, 1f1b-minimal, gpipe, interleaved, looped-bfs,
+    /// interleaved-zb, zb-h1, zb-h2, zb-v, dualpipe-v, or a torch schedule file (one for all pipelines, or repeated).
+    #[arg(long, value_name = "NAME|FILE.csv")]
+    pub(crate) schedule: Vec<String>,
+    /// Write the order of work as torch schedule files into this folder, `schedule-<pipeline>.csv` each.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) write_schedule: Option<PathBuf>,
+    /// What if a node were slower, for example `node0=1.8x`; repeat for more.
+    #[arg(long, value_name = "NODE=FACTOR")]
+    pub(crate) slow: Vec<String>,
+    /// What if a link were slower: a node's network cards (`node0=4x`) or a boundary (`PIPELINE.STAGE=4x`).
+    #[arg(long, value_name = "LINK=FACTOR")]
+    pub(crate) slow_link: Vec<String>,
+    /// What if compute times varied with this relative deviation, for example `5%`.
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) jitter: Option<String>,
+    /// Seed of the jitter.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// What if every stage held more micro-batches in flight, for example `+1`.
+    #[arg(long, value_name = "+N")]
+    pub(crate) depth: Option<String>,
+    /// Let transfers and reductions run as if nothing else used their links.
+    #[arg(long)]
+    pub(crate) no_contention: bool,
 }
 
 /// `autohaap check`.

@@ -113,6 +113,7 @@ pub fn run(argv: impl IntoIterator<Item = OsString>) -> ExitStatus {
     let result = match &cli.command {
         Some(Command::Plan(a)) => cmd::plan::run(&cli, a),
         Some(Command::Estimate(a)) => cmd::estimate::run(&cli, a),
+        Some(Command::Simulate(a)) => cmd::simulate::run(&cli, a),
         Some(Command::Check(a)) => cmd::check::run(&cli, a),
         Some(Command::Report(a)) => cmd::report::run(&cli, a),
         Some(Command::Model(a)) => cmd::model::run(&cli, a),

@@ -27,6 +27,8 @@ pub mod plan;
 
 pub mod cost;
 
+pub mod simulate;
+
 pub mod search;
 
 pub mod report;

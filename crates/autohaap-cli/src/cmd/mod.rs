@@ -7,3 +7,4 @@ pub(crate) mod model;
 pub(crate) mod plan;
 pub(crate) mod reference;
 pub(crate) mod report;
+pub(crate) mod simulate;

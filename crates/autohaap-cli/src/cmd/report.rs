@@ -4,6 +4,7 @@ use autohaap::cost::atom::Setting;
 use autohaap::cost::price::{Cache, price};
 use autohaap::plan::Plan;
 use autohaap::report::{Page, html_page};
+use autohaap::simulate::{self, simulate};
 
 use crate::args::{Cli, ReportArgs};
 use crate::{ExitStatus, Failure, input, output, ui};
@@ -43,12 +44,12 @@ pub(crate) fn page(plan: &mut Plan) -> Result<String, Failure> {
             .map(|b| ((prediction.step_time_s.0 - b.0) / prediction.step_time_s.0).max(0.0));
     }
     plan.prediction = Some(prediction.clone());
+    let simulation = simulate(plan, &simulate::Options::default())?;
     let commands = ["check", "estimate", "simulate"].map(|verb| format!("autohaap {verb} plan.json"));
     Ok(html_page(&Page {
         plan,
         prediction: &prediction,
-        lanes: &[],
-        links: &[],
+        timeline: Some(&simulation.timeline),
         commands: &commands,
         notes: &[],
     })?)

@@ -15,7 +15,7 @@
 
 use crate::cluster::link::{Rate, flat};
 use crate::cluster::{Cluster, Collective, Fabric, Link, Node, defaults};
-use crate::units::{Bytes, Seconds};
+use crate::units::{ByteRate, Bytes, Seconds};
 
 /// Members of a collective group: how many ranks on which node and of which device type, and how many equal groups use
 /// the same network cards at the same time.
@@ -40,6 +40,11 @@ impl Node {
         self.groups.iter().fold(0, |sum, g| g.count.saturating_add(sum))
     }
 
+    /// What all network cards of the node carry together, per direction.
+    pub fn network_rate(&self) -> ByteRate {
+        ByteRate(self.network())
+    }
+
     /// Bandwidth of all network cards together.
     fn network(&self) -> f64 {
         f64::from(self.nic_count.value) * self.nic.bandwidth.value.0 * self.nic.efficiency.value
@@ -61,6 +66,9 @@ struct Crossing {
 }
 
 impl Cluster {
+    /// Host links that the buses of one node carry at full rate at the same time.
+    pub const BUS_FLOWS: f64 = defaults::BUS_FLOWS;
+
     fn tier_index(&self, name: &str) -> Option<usize> {
         if name.is_empty() {
             return None;
@@ -72,6 +80,21 @@ impl Cluster {
     fn ancestors<'a>(&'a self, name: &'a str) -> impl Iterator<Item = usize> + 'a {
         let first = self.tier_index(name);
         std::iter::successors(first, |i| self.tier_index(&self.tiers[*i].parent)).take(self.tiers.len())
+    }
+
+    /// The tiers whose uplinks traffic between two nodes crosses: those above the sender and those above the receiver that
+    /// the two do not share.
+    pub fn crossed_tiers(&self, from: usize, to: usize) -> (Vec<usize>, Vec<usize>) {
+        let above = |node: usize| -> Vec<usize> {
+            self.nodes
+                .get(node)
+                .map_or_else(Vec::new, |node| self.ancestors(&node.tier).collect())
+        };
+        let (up, down) = (above(from), above(to));
+        let only = |own: &[usize], other: &[usize]| {
+            own.iter().copied().filter(|tier| !other.contains(tier)).collect()
+        };
+        (only(&up, &down), only(&down, &up))
     }
 
     /// The rate that a node gets through the tiers above it: each crossed uplink is divided among the nodes of the group

@@ -8,6 +8,7 @@ pub mod cost;
 pub mod model;
 pub mod plan;
 pub mod search;
+pub mod simulate;
 pub mod usage;
 
 use std::fmt;
@@ -33,6 +34,7 @@ pub fn all_codes() -> Vec<&'static Code> {
         cluster::ALL,
         plan::ALL,
         cost::ALL,
+        simulate::ALL,
         search::ALL,
     ]
     .into_iter()

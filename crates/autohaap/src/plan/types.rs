@@ -365,6 +365,10 @@ pub struct Prediction {
     pub step_time_s: Seconds,
     /// The closed-form estimate that ranks and prunes.
     pub step_time_closed_form_s: Seconds,
+    /// Step time of the event simulation, where transfers and reductions share network cards, uplinks and host buses;
+    /// absent where the plan was not simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_time_simulated_s: Option<Seconds>,
     /// Tokens of the global batch per second.
     pub tokens_per_s: f64,
     /// Model FLOPs utilisation.

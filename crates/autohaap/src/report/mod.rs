@@ -9,13 +9,16 @@ mod explain;
 mod html;
 mod inputs;
 mod plan_screen;
+mod simulate_screen;
 mod stages;
 mod words;
 
 pub use answers::{check_screen, estimate_screen, infeasible_screen, page_screen};
-pub use html::{Lane, LinkLoad, Page, Span, SpanKind, html_page};
+pub use html::{Page, html_page};
 pub use inputs::{columns, device_screen, devices_screen, model_screen};
 pub use plan_screen::{Context, plan_screen};
+
+pub use simulate_screen::simulate_screen;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 

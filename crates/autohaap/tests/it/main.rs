@@ -22,3 +22,6 @@ mod plan_rules;
 mod report;
 mod search_generator;
 mod search_properties;
+mod simulate_engine;
+mod simulate_oracles;
+mod simulate_plans;

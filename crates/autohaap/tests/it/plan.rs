@@ -208,6 +208,7 @@ pub(crate) fn predicted(mut plan: Plan) -> Plan {
     plan.prediction = Some(Prediction {
         step_time_s: Seconds(4.0),
         step_time_closed_form_s: Seconds(3.9),
+        step_time_simulated_s: None,
         tokens_per_s: tokens / 4.0,
         mfu: 0.4,
         mfu_formula: "6 N T / step / sum of peaks".into(),

@@ -20,30 +20,7 @@ pub(super) fn transfer(
     from: &[Vec<Place<'_>>],
     to: &[Vec<Place<'_>>],
 ) -> Option<f64> {
-    let (upstream, downstream) = (&pipeline.stages[s], &pipeline.stages[s + 1]);
-    let row_bytes = boundary_bytes(setting, 1).0;
-    let mut flows: Vec<(&Place<'_>, &Place<'_>, f64)> = Vec::new();
-    let mut sent = 0u32;
-    for (i, sender) in upstream.replicas.iter().enumerate() {
-        let own = (sent, sent + sender.rows);
-        sent = own.1;
-        let mut received = 0u32;
-        for (j, receiver) in downstream.replicas.iter().enumerate() {
-            let other = (received, received + receiver.rows);
-            received = other.1;
-            let rows = own.1.min(other.1).saturating_sub(own.0.max(other.0));
-            if rows == 0 {
-                continue;
-            }
-            let slices = from[i].len().min(to[j].len()).max(1);
-            let bytes = f64::from(rows) * row_bytes / slices as f64;
-            for k in 0..slices {
-                let a = &from[i][k * from[i].len() / slices];
-                let b = &to[j][k * to[j].len() / slices];
-                flows.push((a, b, bytes));
-            }
-        }
-    }
+    let flows = flows(setting, pipeline, s, from, to);
     // Pools that transfers share: the network cards of a node they leave or enter, the links inside a node.
     let pools = |a: &Place<'_>, b: &Place<'_>| -> [Option<(usize, Pool)>; 2] {
         if a.node == b.node {
@@ -85,6 +62,41 @@ pub(super) fn transfer(
             .chain(of_pool.into_values())
             .fold(0.0, f64::max),
     )
+}
+
+/// Every transfer of one micro-batch from stage `s` to the next: sender, receiver, bytes.
+pub(super) fn flows<'p, 'c>(
+    setting: &Setting<'_>,
+    pipeline: &Pipeline,
+    s: usize,
+    from: &'p [Vec<Place<'c>>],
+    to: &'p [Vec<Place<'c>>],
+) -> Vec<(&'p Place<'c>, &'p Place<'c>, f64)> {
+    let (upstream, downstream) = (&pipeline.stages[s], &pipeline.stages[s + 1]);
+    let row_bytes = boundary_bytes(setting, 1).0;
+    let mut flows: Vec<(&'p Place<'c>, &'p Place<'c>, f64)> = Vec::new();
+    let mut sent = 0u32;
+    for (i, sender) in upstream.replicas.iter().enumerate() {
+        let own = (sent, sent + sender.rows);
+        sent = own.1;
+        let mut received = 0u32;
+        for (j, receiver) in downstream.replicas.iter().enumerate() {
+            let other = (received, received + receiver.rows);
+            received = other.1;
+            let rows = own.1.min(other.1).saturating_sub(own.0.max(other.0));
+            if rows == 0 {
+                continue;
+            }
+            let slices = from[i].len().min(to[j].len()).max(1);
+            let bytes = f64::from(rows) * row_bytes / slices as f64;
+            for k in 0..slices {
+                let a = &from[i][k * from[i].len() / slices];
+                let b = &to[j][k * to[j].len() / slices];
+                flows.push((a, b, bytes));
+            }
+        }
+    }
+    flows
 }
 
 /// What transfers of one node share.

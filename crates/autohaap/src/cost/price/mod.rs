@@ -2,6 +2,7 @@
 //! event order, gradient reduction per atom segment over all holders, optimizer, memory per device.
 
 mod boundary;
+mod detail;
 mod place;
 mod predict;
 mod sync;
@@ -17,6 +18,9 @@ use crate::error::{Problem, Problems, cost as codes};
 use crate::plan::{MemoryItems, Pipeline, PointToPointMode, Recompute, ScheduleKind, Stage};
 use crate::units::Seconds;
 
+pub use detail::{
+    BoundaryDetail, Communication, Detail, DeviceDetail, PipelineDetail, SegmentDetail, StageDetail, detail,
+};
 pub use place::Place;
 pub use predict::price;
 
@@ -335,18 +339,7 @@ fn one_pipeline<'s>(
         }
     }
     for s in 0..stages.len().saturating_sub(1) {
-        let link = boundary::transfer(setting, pipeline, s, &stages[s].places, &stages[s + 1].places)
-            .ok_or_else(|| {
-                Problems::from(
-                    Problem::new(
-                        &codes::NO_PATH,
-                        format!("pipelines[{index}].stages[{s}]"),
-                        "no link connects this stage to the next: their domains have no bridge",
-                    )
-                    .hint("declare a bridge between the domains in the cluster file"),
-                )
-            })?;
-        stages[s].link = link;
+        stages[s].link = link(setting, (index, s), pipeline, &stages)?;
     }
     let times: Vec<StageTime> = stages
         .iter()
@@ -381,6 +374,24 @@ fn one_pipeline<'s>(
         depths,
         run,
     }))
+}
+
+/// Seconds of a transfer from stage `s` to the next.
+fn link(
+    setting: &Setting<'_>,
+    (index, s): (usize, usize),
+    pipeline: &Pipeline,
+    stages: &[PricedStage<'_>],
+) -> Result<f64, Problems> {
+    boundary::transfer(setting, pipeline, s, &stages[s].places, &stages[s + 1].places).ok_or_else(|| {
+        Problem::new(
+            &codes::NO_PATH,
+            format!("pipelines[{index}].stages[{s}]"),
+            "no link connects this stage to the next: their domains have no bridge",
+        )
+        .hint("declare a bridge between the domains in the cluster file")
+        .into()
+    })
 }
 
 fn one_stage<'s>(

@@ -64,6 +64,7 @@ pub fn price(
     let prediction = Prediction {
         step_time_s: Seconds(step),
         step_time_closed_form_s: Seconds(closed),
+        step_time_simulated_s: None,
         tokens_per_s: tokens / step,
         mfu: model_flops / step / peak.max(1.0),
         mfu_formula: format!(

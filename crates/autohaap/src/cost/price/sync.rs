@@ -60,69 +60,32 @@ pub(super) fn reduce(
     priced: &[PricedPipeline<'_>],
 ) -> Result<Vec<Vec<(f64, f64)>>, Problems> {
     let overlap = setting.training.engine_semantics.overlap.dp;
-    let num_atoms = setting.model.atoms.len();
-    let mut cuts: BTreeSet<usize> = BTreeSet::from([0, num_atoms]);
-    for stage in pipelines.iter().flat_map(|p| &p.stages) {
-        cuts.insert(stage.atoms[1]);
-    }
-    if overlap {
-        // Buckets of single atoms: the first are reduced while the rest is still computed.
-        cuts.extend(0..num_atoms);
-    }
-    let cuts: Vec<usize> = cuts.into_iter().collect();
-    // Stage that holds an atom, per pipeline, from the last atom on.
-    let mut at: Vec<usize> = pipelines.iter().map(|p| p.stages.len() - 1).collect();
-    let mut domain_problem = false;
-    let mut last: Option<(Vec<usize>, f64, (u64, u64))> = None;
     let mut runs: Vec<SegmentRun> = Vec::new();
-    for window in cuts.windows(2).rev() {
-        let (a, b) = (window[0], window[1]);
-        for (p, pipeline) in pipelines.iter().enumerate() {
-            while pipeline.stages[at[p]].atoms[0] > a {
-                at[p] -= 1;
-            }
-        }
+    let mut domain_problem = false;
+    each_segment(setting, pipelines, priced, |segment| {
         let mut ready = 0.0_f64;
-        let mut dense = 0.0_f64;
-        let mut expert = 0.0_f64;
         for (p, pricing) in priced.iter().enumerate() {
-            let s = at[p];
+            let s = segment.stages[p];
             let stage = &pricing.stages[s];
             let first = pipelines[p].stages[s].atoms[0];
             let end = pricing.run.stages[s].last_backward_end;
             let remaining: f64 = if overlap {
-                stage.atom_backward[..a - first].iter().sum()
+                stage.atom_backward[..segment.atoms[0] - first].iter().sum()
             } else {
                 0.0
             };
             ready = ready.max(end - remaining);
-            for member in stage.members.iter().filter(|m| m.distinct) {
-                let sum = |f: &dyn Fn(usize) -> f64| (a..b).map(f).sum::<f64>();
-                dense = dense.max(sum(&|i| {
-                    member.costs[i].sync_dense.0 - shared(setting, pipelines, p, s, i, member)
-                }));
-                expert = expert.max(sum(&|i| member.costs[i].sync_expert.0));
-            }
         }
-        // Equal holders and bytes as the segment before: the same time.
-        let bits = (dense.to_bits(), expert.to_bits());
-        let duration = match &last {
-            Some((stages, time, bytes)) if *stages == at && *bytes == bits => *time,
-            _ => {
-                let time = duration(setting, pipelines, priced, &at, dense, expert);
-                domain_problem |= time.is_none();
-                time.unwrap_or(0.0)
-            }
-        };
-        last = Some((at.clone(), duration, bits));
+        domain_problem |= segment.seconds.is_none();
+        let duration = segment.seconds.unwrap_or(0.0);
         match runs.last_mut() {
-            Some(run) if run.at == at => run.segments.push((ready, duration)),
+            Some(run) if run.at == segment.stages => run.segments.push((ready, duration)),
             _ => runs.push(SegmentRun {
-                at: at.clone(),
+                at: segment.stages.to_vec(),
                 segments: vec![(ready, duration)],
             }),
         }
-    }
+    });
     let stages: Vec<usize> = priced.iter().map(|p| p.stages.len()).collect();
     let mut free = schedule(&runs, &stages);
     if setting.model.tied {
@@ -146,13 +109,7 @@ pub(super) fn reduce(
         }
     }
     if domain_problem {
-        return Err(Problem::new(
-            &codes::GROUP_ACROSS_DOMAINS,
-            "pipelines",
-            "the holders of some atoms are in domains that share no collective library: their gradients cannot be reduced",
-        )
-        .hint("let every atom (tied ends included) be held inside one domain: split the model between domains, not the batch")
-        .into());
+        return Err(across_domains());
     }
     Ok(priced
         .iter()
@@ -218,6 +175,88 @@ fn schedule(runs: &[SegmentRun], stages: &[usize]) -> Vec<Vec<f64>> {
                 free[s] = start + duration;
             }
         }
+    }
+}
+
+/// The error of gradients that no collective library can reduce.
+pub(super) fn across_domains() -> Problems {
+    Problem::new(
+        &codes::GROUP_ACROSS_DOMAINS,
+        "pipelines",
+        "the holders of some atoms are in domains that share no collective library: their gradients cannot be reduced",
+    )
+    .hint("let every atom (tied ends included) be held inside one domain: split the model between domains, not the batch")
+    .into()
+}
+
+/// A segment of atoms with equal holders and the reduction of its gradients.
+pub(super) struct Segment<'s> {
+    /// Half-open range of atoms.
+    pub(super) atoms: [usize; 2],
+    /// Stage that holds it, per pipeline.
+    pub(super) stages: &'s [usize],
+    /// Seconds of the reduction; None where holders share no collective library.
+    pub(super) seconds: Option<f64>,
+    /// Largest share of a device, dense and expert tensors.
+    pub(super) bytes: (f64, f64),
+}
+
+/// Visits the segments from the last atom to the first: one per atom where reductions overlap with backward, else one per
+/// range between stage boundaries.
+pub(super) fn each_segment(
+    setting: &Setting<'_>,
+    pipelines: &[Pipeline],
+    priced: &[PricedPipeline<'_>],
+    mut visit: impl FnMut(&Segment<'_>),
+) {
+    let num_atoms = setting.model.atoms.len();
+    let mut cuts: BTreeSet<usize> = BTreeSet::from([0, num_atoms]);
+    for stage in pipelines.iter().flat_map(|p| &p.stages) {
+        cuts.insert(stage.atoms[1]);
+    }
+    if setting.training.engine_semantics.overlap.dp {
+        // Buckets of single atoms: the first are reduced while the rest is still computed.
+        cuts.extend(0..num_atoms);
+    }
+    let cuts: Vec<usize> = cuts.into_iter().collect();
+    // Stage that holds an atom, per pipeline, from the last atom on.
+    let mut at: Vec<usize> = pipelines.iter().map(|p| p.stages.len() - 1).collect();
+    let mut last: Option<(Vec<usize>, Option<f64>, (u64, u64))> = None;
+    for window in cuts.windows(2).rev() {
+        let (a, b) = (window[0], window[1]);
+        for (p, pipeline) in pipelines.iter().enumerate() {
+            while pipeline.stages[at[p]].atoms[0] > a {
+                at[p] -= 1;
+            }
+        }
+        let mut dense = 0.0_f64;
+        let mut expert = 0.0_f64;
+        for (p, pricing) in priced.iter().enumerate() {
+            let s = at[p];
+            for member in pricing.stages[s].members.iter().filter(|m| m.distinct) {
+                let sum = |f: &dyn Fn(usize) -> f64| (a..b).map(f).sum::<f64>();
+                dense = dense.max(sum(&|i| {
+                    member.costs[i].sync_dense.0 - shared(setting, pipelines, p, s, i, member)
+                }));
+                expert = expert.max(sum(&|i| member.costs[i].sync_expert.0));
+            }
+        }
+        // Equal holders and bytes as the segment before: the same time.
+        let bits = (dense.to_bits(), expert.to_bits());
+        let seconds = match &last {
+            Some((stages, time, bytes)) if *stages == at && *bytes == bits => *time,
+            _ => {
+                let time = duration(setting, pipelines, priced, &at, dense, expert);
+                last = Some((at.clone(), time, bits));
+                time
+            }
+        };
+        visit(&Segment {
+            atoms: [a, b],
+            stages: &at,
+            seconds,
+            bytes: (dense, expert),
+        });
     }
 }
 
@@ -299,7 +338,7 @@ fn duration(
 }
 
 /// The extra all-reduce of a tied embedding between all first and last stages that differ.
-fn tied(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &[PricedPipeline]) -> Option<f64> {
+pub(super) fn tied(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &[PricedPipeline]) -> Option<f64> {
     let mut members: Vec<&Place<'_>> = Vec::new();
     let mut bytes = 0.0_f64;
     let mut tp = 1;

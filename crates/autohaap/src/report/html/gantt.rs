@@ -4,58 +4,45 @@ use serde::Serialize;
 
 use super::Page;
 use super::shape::Shapes;
+use crate::simulate::action::Work;
+use crate::simulate::{Lane, Span, SpanKind};
+use crate::units::Seconds;
 
-/// What a span is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SpanKind {
-    /// Forward of a micro-batch.
-    Forward,
-    /// Backward of a micro-batch (input gradient only, where the schedule splits).
-    Backward,
-    /// Weight gradient.
-    WeightGrad,
-    /// Gradient reduction.
-    Reduce,
-    /// Optimizer.
-    Optimizer,
-}
-
-const KINDS: [(SpanKind, &str, &str); 5] = [
-    (SpanKind::Forward, "f", "forward"),
-    (SpanKind::Backward, "b", "backward"),
-    (SpanKind::WeightGrad, "w", "weight gradient"),
-    (SpanKind::Reduce, "r", "gradient reduction"),
-    (SpanKind::Optimizer, "o", "optimizer"),
+/// Kinds of work drawn: class of the path and name.
+const KINDS: [(&str, &str); 5] = [
+    ("f", "forward"),
+    ("b", "backward"),
+    ("w", "weight gradient"),
+    ("r", "gradient reduction"),
+    ("o", "optimizer"),
 ];
 
-/// Work of a stage between two times, seconds from the start of the step.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Span {
-    /// Kind of work.
-    pub kind: SpanKind,
-    /// Micro-batch, where the work belongs to one.
-    pub micro_batch: Option<u32>,
-    /// Start, seconds.
-    pub start: f64,
-    /// End, seconds.
-    pub end: f64,
+/// Position in [`KINDS`]; `None` for what lies on links.
+fn kind(span: &Span) -> Option<usize> {
+    Some(match span.kind {
+        SpanKind::Work(Work::Forward) => 0,
+        SpanKind::Work(Work::Backward | Work::InputGrad) => 1,
+        SpanKind::Work(Work::WeightGrad) => 2,
+        SpanKind::Reduce | SpanKind::ReduceTied => 3,
+        SpanKind::Optimizer => 4,
+        SpanKind::SendForward | SpanKind::SendBackward => return None,
+    })
 }
 
-/// A row of the Gantt.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Lane {
-    /// Pipeline index.
-    pub pipeline: usize,
-    /// Stage index.
-    pub stage: usize,
-    /// Pipelines that look the same; at least 1.
-    pub copies: usize,
-    /// Spans in order of their start.
-    pub spans: Vec<Span>,
+/// Spans of a lane in drawing order.
+fn spans(lane: &Lane) -> impl Iterator<Item = (usize, &Span)> {
+    lane.compute
+        .iter()
+        .chain(&lane.reductions)
+        .chain([&lane.optimizer])
+        .filter_map(|s| kind(s).map(|k| (k, s)))
+        .filter(|(_, s)| s.end.0 > s.start.0)
 }
 
 /// Horizontal resolution of a row in units.
 const UNITS: f64 = 100_000.0;
+/// Rows up to which every pipeline has its own.
+const MOST_ROWS: usize = 40;
 /// Spans drawn in all rows together; a longer step shows its first rows only.
 const MOST_SPANS: usize = 14_000;
 
@@ -84,48 +71,54 @@ struct Row {
 }
 
 pub(super) fn view(page: &Page<'_>, shapes: &Shapes<'_>) -> Option<View> {
-    let end = page
-        .lanes
-        .iter()
-        .flat_map(|l| &l.spans)
-        .map(|s| s.end)
-        .fold(page.prediction.step_time_s.0, f64::max);
-    if page.lanes.is_empty() || !end.is_finite() || end <= 0.0 {
+    let timeline = page.timeline?;
+    let end = timeline.step_time.0;
+    if timeline.lanes.is_empty() || !end.is_finite() || end <= 0.0 {
         return None;
     }
     let scale = UNITS / end;
+    // Many rows: of equal pipelines with equally many micro-batches only the first is drawn.
+    let fold = timeline.lanes.len() > MOST_ROWS;
     let mut rows = Vec::new();
     let mut data = Vec::new();
+    let mut used = [false; KINDS.len()];
     let mut drawn = 0;
     let mut hidden = 0;
-    for lane in page.lanes {
-        drawn += lane.spans.len();
+    for lane in &timeline.lanes {
+        let twins = if fold {
+            twins(page, shapes, lane.pipeline)
+        } else {
+            Vec::new()
+        };
+        if twins.first().is_some_and(|&first| first < lane.pipeline) {
+            continue;
+        }
+        drawn += spans(lane).count();
         if drawn > MOST_SPANS && !rows.is_empty() {
             hidden += 1;
             continue;
         }
-        rows.push(row(page, shapes, lane, scale, end));
+        rows.push(row(shapes, lane, twins.len(), scale, end));
         data.push(
-            lane.spans
-                .iter()
-                .map(|s| {
-                    let kind = KINDS.iter().zip(0..).find(|(k, _)| k.0 == s.kind);
-                    let batch = s.micro_batch.map_or(-1, i64::from);
-                    [
-                        kind.map_or(0, |(_, number)| number),
-                        batch,
-                        (s.start * scale).round() as i64,
-                        (s.end * scale).round() as i64,
-                    ]
+            spans(lane)
+                .map(|(k, s)| {
+                    used[k] = true;
+                    let batch = if k < 3 { i64::from(s.micro_batch) } else { -1 };
+                    let at = |t: Seconds| (t.0 * scale).round() as i64;
+                    (k, batch, at(s.start), at(s.end))
                 })
                 .collect::<Vec<_>>(),
         );
     }
-    let used = |kind: SpanKind| page.lanes.iter().any(|l| l.spans.iter().any(|s| s.kind == kind));
     Some(View {
-        step: page.prediction.step_time_s.to_string(),
+        step: timeline.step_time.to_string(),
         rows,
-        kinds: KINDS.iter().filter(|k| used(k.0)).map(|k| (k.1, k.2)).collect(),
+        kinds: KINDS
+            .iter()
+            .zip(used)
+            .filter(|(_, used)| *used)
+            .map(|(k, _)| *k)
+            .collect(),
         legend: shapes
             .legend()
             .iter()
@@ -134,7 +127,7 @@ pub(super) fn view(page: &Page<'_>, shapes: &Shapes<'_>) -> Option<View> {
         ticks: (0..=4)
             .map(|i| {
                 let share = f64::from(i) / 4.0;
-                (share * 100.0, crate::units::Seconds(end * share).to_string())
+                (share * 100.0, Seconds(end * share).to_string())
             })
             .collect(),
         hidden,
@@ -143,46 +136,51 @@ pub(super) fn view(page: &Page<'_>, shapes: &Shapes<'_>) -> Option<View> {
     })
 }
 
-fn row(page: &Page<'_>, shapes: &Shapes<'_>, lane: &Lane, scale: f64, end: f64) -> Row {
-    let stage = page
-        .plan
-        .pipelines
-        .get(lane.pipeline)
-        .and_then(|p| p.stages.get(lane.stage));
-    let device_type = stage.map_or("?", |s| shapes.type_of(s));
-    let mut paths = Vec::new();
-    for (kind, class, _) in KINDS {
-        let mut path = String::new();
-        for span in lane.spans.iter().filter(|s| s.kind == kind) {
-            let x = (span.start * scale).round() as i64;
-            // A span never vanishes: it is at least one unit wide.
-            let width = ((span.end * scale).round() as i64 - x).max(1);
-            path += &format!("M{x} 0h{width}v20h-{width}z");
-        }
-        if !path.is_empty() {
-            paths.push((class, path));
-        }
-    }
-    let work: f64 = lane
-        .spans
+/// Pipelines that look the same as this one and run as many micro-batches, itself included, ascending.
+fn twins(page: &Page<'_>, shapes: &Shapes<'_>, pipeline: usize) -> Vec<usize> {
+    let count = |p: usize| page.plan.pipelines.get(p).map(|q| q.micro_batches);
+    shapes
+        .groups
         .iter()
-        .filter(|s| !matches!(s.kind, SpanKind::Reduce))
-        .map(|s| s.end - s.start)
-        .sum();
-    let copies = if lane.copies > 1 {
-        format!(" (and {} equal)", lane.copies - 1)
+        .find(|(_, all)| all.contains(&pipeline))
+        .map_or_else(Vec::new, |(_, all)| {
+            all.iter()
+                .copied()
+                .filter(|&p| count(p) == count(pipeline))
+                .collect()
+        })
+}
+
+fn row(shapes: &Shapes<'_>, lane: &Lane, twins: usize, scale: f64, end: f64) -> Row {
+    let device_type = lane.devices.first().map_or("?", |d| shapes.device_type(&d.name));
+    let mut paths = vec![String::new(); KINDS.len()];
+    for (k, span) in spans(lane) {
+        let x = (span.start.0 * scale).round() as i64;
+        // A span never vanishes: it is at least one unit wide.
+        let width = ((span.end.0 * scale).round() as i64 - x).max(1);
+        paths[k] += &format!("M{x} 0h{width}v20h-{width}z");
+    }
+    let stages: Vec<String> = lane.stages.iter().map(|(s, _)| s.to_string()).collect();
+    let stages = stages.join("+");
+    let copies = if twins > 1 {
+        format!(" (and {} equal)", twins - 1)
     } else {
         String::new()
     };
-    let devices: usize = stage.map_or(0, |s| s.replicas.iter().map(|r| r.devices.len()).sum());
     Row {
-        label: format!("p{} s{}", lane.pipeline, lane.stage),
+        label: format!("p{} s{stages}", lane.pipeline),
         title: format!(
-            "pipeline {}{copies}, stage {}: {devices}x {device_type}",
-            lane.pipeline, lane.stage
+            "pipeline {}{copies}, stage {stages}: {}x {device_type}",
+            lane.pipeline,
+            lane.devices.len()
         ),
         colour: shapes.colour(device_type),
-        busy: super::facts::percent(work / end),
-        paths,
+        busy: super::facts::percent(lane.busy.0 / end),
+        paths: KINDS
+            .iter()
+            .zip(paths)
+            .filter(|(_, path)| !path.is_empty())
+            .map(|(k, path)| (k.0, path))
+            .collect(),
     }
 }

@@ -7,20 +7,7 @@ use serde::Serialize;
 use super::Page;
 use super::facts::percent;
 use super::shape::Shapes;
-use crate::units::{Bytes, Seconds};
-
-/// Load of a link during one step.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LinkLoad {
-    /// Node or tier that owns the link.
-    pub owner: String,
-    /// What it is: `network cards`, `uplink`, ...
-    pub what: String,
-    /// Bytes of one step in the busier direction.
-    pub bytes: Bytes,
-    /// Time the link is in use.
-    pub busy: Seconds,
-}
+use crate::simulate::PoolUse;
 
 /// Node cards drawn at most.
 const MOST_NODES: usize = 36;
@@ -64,11 +51,20 @@ struct Cell {
 pub(super) fn view(page: &Page<'_>, shapes: &Shapes<'_>) -> View {
     let cluster = &page.plan.cluster.cluster;
     let used = places(page);
-    let step = page.prediction.step_time_s.0.max(1e-12);
-    let load = |l: &LinkLoad| Load {
-        what: l.what.clone(),
-        share: (100.0 * l.busy.0 / step).min(100.0),
-        text: format!("{} busy, {} per step", percent(l.busy.0 / step), l.bytes),
+    let pools = page.timeline.map_or(&[][..], |t| t.pools.as_slice());
+    let load = |pool: &PoolUse| Load {
+        what: pool.name.clone(),
+        share: (100.0 * pool.utilisation).min(100.0),
+        text: format!(
+            "{} used, {} per step{}",
+            percent(pool.utilisation),
+            pool.bytes,
+            if pool.peak_demand > 1.0 + 1e-9 {
+                format!(", up to {:.1} times its rate asked for", pool.peak_demand)
+            } else {
+                String::new()
+            }
+        ),
     };
     let mut nodes: Vec<NodeCard> = Vec::new();
     let mut index: BTreeMap<String, usize> = BTreeMap::new();
@@ -101,12 +97,7 @@ pub(super) fn view(page: &Page<'_>, shapes: &Shapes<'_>) -> View {
                 idle: place.is_none(),
             });
         }
-        let loads: Vec<Load> = page
-            .links
-            .iter()
-            .filter(|l| l.owner == node.name)
-            .map(load)
-            .collect();
+        let loads: Vec<Load> = pools.iter().filter(|l| l.node == Some(n)).map(load).collect();
         key += &format!(
             "|{} {} {} {}",
             node.tier, node.speed_factor.value, node.nic_count.value, node.nic.bandwidth.value.0
@@ -139,15 +130,7 @@ pub(super) fn view(page: &Page<'_>, shapes: &Shapes<'_>) -> View {
     View {
         nodes,
         hidden,
-        uplinks: page
-            .links
-            .iter()
-            .filter(|l| cluster.nodes.iter().all(|n| n.name != l.owner))
-            .map(|l| Load {
-                what: format!("{} {}", l.owner, l.what),
-                ..load(l)
-            })
-            .collect(),
+        uplinks: pools.iter().filter(|l| l.node.is_none()).map(load).collect(),
         domains: if cluster.domains.len() > 1 {
             cluster
                 .domains

@@ -11,9 +11,6 @@ mod map;
 mod memory;
 mod shape;
 
-pub use gantt::{Lane, Span, SpanKind};
-pub use map::LinkLoad;
-
 use minijinja::Environment;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -22,6 +19,7 @@ use serde::Serialize;
 use crate::error::Problem;
 use crate::error::usage::INTERNAL;
 use crate::plan::{Plan, Prediction};
+use crate::simulate::Timeline;
 
 /// What the page shows.
 #[derive(Debug, Clone, Copy)]
@@ -30,10 +28,8 @@ pub struct Page<'p> {
     pub plan: &'p Plan,
     /// Its prediction: the plan's own or a fresh one.
     pub prediction: &'p Prediction,
-    /// Rows of the Gantt, one a stage; rows of equal pipelines may be given once ([`Lane::copies`]).
-    pub lanes: &'p [Lane],
-    /// Loads of the network cards and uplinks.
-    pub links: &'p [LinkLoad],
+    /// One step of it, simulated, if it could be.
+    pub timeline: Option<&'p Timeline>,
     /// Commands worth copying, without a path of this machine.
     pub commands: &'p [String],
     /// Remarks on inputs and method.
