@@ -4,46 +4,29 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::api::{Budget, Infeasible, Method, Outcome, Progress, SearchOptions, StopReason};
-use super::assemble::Candidate;
 use super::baselines::{self, Baseline, Split};
+use super::compare::{baseline_row, groups, losers};
+use super::inputs::{able, idle, validate};
+use super::ranking::{Best, found, simulated_first, sort};
 use super::solve::{Effort, Solver};
 use super::space::Space;
 use super::table::Table;
 use super::template::Template;
+use super::tighten::tighten;
 use super::{bound, brute, lattice};
 use crate::cluster::Cluster;
 use crate::cost::atom::Setting;
 use crate::cost::price::{Cache, price};
 use crate::error::{Problem, Problems, search as codes};
 use crate::model::Model;
-use crate::plan::{
-    Alternative, Alternatives, Idle, Phase, Pipeline, Plan, Prediction, ProfileRecord, SearchRecord, Training,
-};
+use crate::plan::{Alternatives, Phase, Plan, ProfileRecord, SearchRecord, Training};
 use crate::units::Seconds;
 
 /// Devices up to which the exhaustive search is tried.
 const LATTICE_DEVICES: u32 = 16;
 
-/// Ratio of neighbouring times at which the duality bound is asked.
-const GRID: f64 = 1.01;
-
-/// Times asked at most.
-const TIMES: u32 = 6;
-
 /// Steps of the exhaustive search: about two seconds at most.
 const LATTICE_WORK: u64 = 400_000;
-
-/// Label steps of one refutation.
-const REFUTE_WORK: u64 = 6_000_000;
-
-/// The best plan known, independent of the table it was found with.
-#[derive(Clone)]
-struct Best {
-    pipelines: Vec<Pipeline>,
-    step: f64,
-    zero: u8,
-    origin: String,
-}
 
 /// Wall time and counts per phase.
 struct Clock<'b> {
@@ -248,6 +231,20 @@ pub fn search(
         }
         clock.phase("bound", 0);
     }
+    // An optimum stays; of plans that the estimate cannot tell apart the simulation decides, but never for one that is
+    // slower than a baseline.
+    let ceiling = baselines
+        .values()
+        .filter_map(|(b, _)| b.as_ref())
+        .map(|(b, _)| b.step)
+        .fold(f64::INFINITY, f64::min);
+    let near: Vec<&Best> = if complete {
+        Vec::new()
+    } else {
+        ranked.iter().filter(|r| r.step <= ceiling).collect()
+    };
+    let mut simulated = simulated_first(&settings, &levels, &near, &mut best, &stop);
+    clock.phase("simulation", simulated.count);
     // A search on fewer classes may find what the search on all missed.
     let (fastest, without) = loop {
         let index = levels.iter().position(|&z| z == best.zero).unwrap_or(0);
@@ -259,6 +256,7 @@ pub fn search(
         ranked.push(better.clone());
         sort(&mut ranked);
         best = better;
+        simulated = simulated_first(&settings, &levels, &[], &mut best, &stop);
     };
     clock.phase("device groups", 0);
     if let Some(reason) = budget.stop() {
@@ -268,10 +266,10 @@ pub fn search(
     }
 
     let index = levels.iter().position(|&z| z == best.zero).unwrap_or(0);
-
     let setting = &settings[index];
     let mut cache = Cache::default();
     let (mut prediction, entries) = price(setting, &best.pipelines, &mut cache)?;
+    prediction.step_time_simulated_s = simulated.step_time;
     let bound_s = bound_s.min(prediction.step_time_s.0);
     prediction.bound_s = Some(Seconds(bound_s));
     prediction.gap = Some(1.0 - bound_s / prediction.step_time_s.0);
@@ -320,81 +318,6 @@ pub fn search(
     Ok(Outcome::Found(Box::new(plan)))
 }
 
-fn validate(model: &Model, cluster: &Cluster, training: &Training) -> Result<(), Problems> {
-    let mut problems = Problems::new();
-    if training.global_batch == 0 || training.global_batch > 1 << 24 {
-        problems.push(
-            Problem::new(
-                &codes::BAD_BATCH,
-                "global_batch",
-                format!("a global batch of `{}` sequences", training.global_batch),
-            )
-            .hint("give 1 to 16,777,216 sequences, for example `--global-batch 256`"),
-        );
-    }
-    if training.seq_len == 0 || training.seq_len > 1 << 27 {
-        problems.push(
-            Problem::new(
-                &codes::BAD_BATCH,
-                "seq_len",
-                format!("a sequence length of `{}` tokens", training.seq_len),
-            )
-            .hint("give 1 to 134,217,728 tokens, for example `--seq 4096`"),
-        );
-    }
-    if model.atoms.len() < 3 {
-        problems.push(
-            Problem::new(
-                &codes::BAD_BATCH,
-                "model",
-                "a model needs an embedding, at least one block and a head",
-            )
-            .hint("check `autohaap model` on the file"),
-        );
-    }
-    if cluster.total_devices() == 0 {
-        problems.push(
-            Problem::new(
-                &codes::BAD_BATCH,
-                "cluster",
-                "the cluster has no usable device of this precision",
-            )
-            .hint("check `exclude`, the node list and `--precision`"),
-        );
-    }
-    problems.or(())
-}
-
-/// The cluster without devices that lack the precision: they are excluded and a note says so.
-fn able(cluster: &Cluster, training: &Training) -> Cluster {
-    let mut able = cluster.clone();
-    for (name, device) in &cluster.device_types {
-        if device.supports(training.precision) {
-            continue;
-        }
-        let mut left_out = 0;
-        for node in &mut able.nodes {
-            let mut first = 0;
-            for group in &node.groups {
-                if group.device_type == *name {
-                    left_out += group.count;
-                    node.excluded.extend(first..first + group.count);
-                }
-                first += group.count;
-            }
-            node.excluded.sort_unstable();
-            node.excluded.dedup();
-        }
-        if left_out > 0 {
-            able.notes.push(format!(
-                "{left_out}x {name} left out: no {:?} products; a precision that every device has would use them",
-                training.precision
-            ));
-        }
-    }
-    able
-}
-
 /// Work by the size of the problem, in counts.
 fn effort(space: &Space<'_>) -> Effort {
     let devices: u32 = space.classes.iter().map(|c| c.devices).sum();
@@ -420,378 +343,6 @@ fn effort(space: &Space<'_>) -> Effort {
             polish: 60,
             finalists: 2,
         },
-    }
-}
-
-fn found(candidate: &Candidate, zero: u8) -> Best {
-    Best {
-        pipelines: candidate.pipelines.clone(),
-        step: candidate.step,
-        zero,
-        origin: candidate.draft.origin.to_owned(),
-    }
-}
-
-fn sort(ranked: &mut [Best]) {
-    ranked.sort_by(|a, b| {
-        a.step
-            .total_cmp(&b.step)
-            .then(a.zero.cmp(&b.zero))
-            .then_with(|| key(&a.pipelines).cmp(&key(&b.pipelines)))
-    });
-}
-
-/// Canonical key of placed pipelines, for ties.
-fn key(pipelines: &[Pipeline]) -> Vec<(u32, u32, Vec<(usize, u32, Vec<String>)>)> {
-    pipelines
-        .iter()
-        .map(|p| {
-            let stages = p
-                .stages
-                .iter()
-                .map(|s| {
-                    (
-                        s.atoms[1],
-                        s.in_flight,
-                        s.replicas.iter().flat_map(|r| r.devices.clone()).collect(),
-                    )
-                })
-                .collect();
-            (p.micro_batch, p.micro_batches, stages)
-        })
-        .collect()
-}
-
-/// Raises the lower bound by refuting times between it and the step.
-fn tighten(
-    tables: &[Table<'_>],
-    counts: &[u32],
-    duals: &[Option<Vec<f64>>],
-    [floor, step]: [f64; 2],
-    gap: Option<f64>,
-    stop: &(dyn Fn() -> bool + Sync),
-) -> f64 {
-    // Times asked about lie on one grid for all problems, so that a bound does not depend on the plan found.
-    let at = |k: i32| GRID.powi(k);
-    // The capacity bound is zero where its LP fails.
-    let mut low = (floor.max(step * 1e-3).ln() / GRID.ln()).floor() as i32;
-    let mut high = (step.ln() / GRID.ln()).ceil() as i32;
-    let mut bound = floor;
-    // Any prices are valid. In proportion to the speed of each class on this model they ignore fill and memory; those of
-    // the LPs that the search could not bring to the batch know about them.
-    for _ in 0..TIMES {
-        if high - low <= 1 || stop() || gap.is_some_and(|g| 1.0 - bound / step <= g) {
-            break;
-        }
-        let middle = i32::midpoint(low, high);
-        let refuted = tables.iter().enumerate().all(|(i, t)| {
-            let dual = duals.get(i).and_then(Option::as_ref);
-            bound::price_guesses(t, counts)
-                .iter()
-                .chain(dual)
-                .any(|prices| bound::refutes(t, counts, prices, at(middle), REFUTE_WORK, stop))
-        });
-        if refuted {
-            low = middle;
-            bound = bound.max(at(middle));
-        } else {
-            high = middle;
-        }
-    }
-    bound
-}
-
-/// The best plan on the fastest class alone, and the step time without each device group; also the best plan found on
-/// the way if it is faster than `best`.
-fn groups(
-    table: &Table<'_>,
-    pool: &[Template],
-    counts: &[u32],
-    best: &Best,
-    budget: &dyn Budget,
-) -> (Alternative, BTreeMap<String, Alternative>, Option<Best>) {
-    let space = table.space;
-    let quick = Effort {
-        rounds: 3,
-        beam: 3,
-        pack_nodes: 5_000,
-        polish: 20,
-        finalists: 1,
-    };
-    let mut better: Option<Best> = None;
-    let mut solve = |subset: &[u32]| -> Option<f64> {
-        if budget.stop().is_some() {
-            return None;
-        }
-        let floor = bound::capacity(table, subset);
-        let mut solver = Solver::new(table, subset.to_vec(), quick, budget);
-        solver.seed(pool.iter());
-        solver.run(floor.max(best.step));
-        let first = solver.ranked().first().copied()?;
-        if first.step < better.as_ref().map_or(best.step * (1.0 - 1e-9), |b| b.step) {
-            better = Some(found(first, best.zero));
-        }
-        Some(first.step)
-    };
-    let name = |class: usize| {
-        let c = &space.classes[class];
-        let twins = space
-            .classes
-            .iter()
-            .filter(|o| o.device_type == c.device_type)
-            .count();
-        if twins > 1 {
-            format!("{} ({})", c.device_type, c.node_shape)
-        } else {
-            c.device_type.clone()
-        }
-    };
-    let alternative = |label: String, step: Option<f64>, of: &str| Alternative {
-        label,
-        feasible: step.is_some(),
-        step_time_s: step.map(Seconds),
-        reason: match step {
-            Some(s) if s <= best.step * (1.0 + 1e-9) => format!("{of}: as fast as the answer"),
-            Some(s) => format!("{of}: {:.1} % slower", (s / best.step - 1.0) * 100.0),
-            None if budget.stop().is_some() => format!("{of}: not worked out: the search was stopped"),
-            None => format!("{of}: the model's training states do not fit"),
-        },
-    };
-    let fastest = (0..counts.len())
-        .max_by(|&a, &b| {
-            baselines::peak(space, a)
-                .total_cmp(&baselines::peak(space, b))
-                .then(b.cmp(&a))
-        })
-        .unwrap_or(0);
-    if counts.len() == 1 {
-        let only = Alternative {
-            label: format!("{} only", name(0)),
-            feasible: true,
-            step_time_s: Some(Seconds(best.step)),
-            reason: "the cluster has one device class: the answer itself".into(),
-        };
-        return (only, BTreeMap::new(), None);
-    }
-    let used = used_per_class(space, &best.pipelines);
-    let mut alone = vec![0; counts.len()];
-    alone[fastest] = counts[fastest];
-    let only_fastest = used.iter().enumerate().all(|(c, n)| c == fastest || *n == 0);
-    let step = if only_fastest {
-        Some(best.step)
-    } else {
-        solve(&alone)
-    };
-    let fastest_row = alternative(format!("{} only", name(fastest)), step, "fastest class alone");
-    let mut without = BTreeMap::new();
-    for class in 0..counts.len() {
-        let mut rest = counts.to_vec();
-        rest[class] = 0;
-        let step = if used[class] == 0 {
-            Some(best.step)
-        } else if counts.len() == 2 && 1 - class == fastest {
-            step
-        } else {
-            solve(&rest)
-        };
-        let row = alternative(format!("without {}", name(class)), step, "the others alone");
-        without.insert(name(class), row);
-    }
-    (fastest_row, without, better)
-}
-
-fn used_per_class(space: &Space<'_>, pipelines: &[Pipeline]) -> Vec<u32> {
-    let mut class_of: BTreeMap<(usize, u32), usize> = BTreeMap::new();
-    for class in &space.classes {
-        for &(node, first, count) in &class.nodes {
-            for index in first..first + count {
-                class_of.insert((node, index), class.id);
-            }
-        }
-    }
-    let mut used = vec![0; space.classes.len()];
-    let devices = pipelines
-        .iter()
-        .flat_map(|p| &p.stages)
-        .flat_map(|s| &s.replicas)
-        .flat_map(|r| &r.devices);
-    for device in devices {
-        if let Ok(at) = space.setting.cluster.parse_device(device)
-            && let Some(&class) = class_of.get(&at)
-        {
-            used[class] += 1;
-        }
-    }
-    used
-}
-
-fn idle(cluster: &Cluster, pipelines: &[Pipeline]) -> Vec<Idle> {
-    let used: std::collections::BTreeSet<&str> = pipelines
-        .iter()
-        .flat_map(|p| &p.stages)
-        .flat_map(|s| &s.replicas)
-        .flat_map(|r| r.devices.iter().map(String::as_str))
-        .collect();
-    let mut rows = Vec::new();
-    for class in cluster.classes() {
-        let devices: Vec<String> = class
-            .nodes
-            .iter()
-            .flat_map(|&(node, first, count)| (first..first + count).map(move |i| (node, i)))
-            .map(|(node, i)| cluster.device_name(node, i))
-            .filter(|d| !used.contains(d.as_str()))
-            .collect();
-        if devices.is_empty() {
-            continue;
-        }
-        let reason = if devices.len() as u32 == class.devices {
-            "no plan with this device class was faster"
-        } else {
-            "left over: no split of the batch and the layers gains from these"
-        };
-        rows.push(Idle {
-            devices,
-            reason: reason.into(),
-        });
-    }
-    rows
-}
-
-fn baseline_row((found, why): &(Option<(Baseline, u8)>, String), best: f64) -> Alternative {
-    match found {
-        Some((b, _)) => Alternative {
-            label: b.label.clone(),
-            feasible: true,
-            step_time_s: Some(Seconds(b.step)),
-            reason: if b.step <= best * (1.0 + 1e-9) {
-                "as fast as the answer".into()
-            } else {
-                format!("{:.1} % slower", (b.step / best - 1.0) * 100.0)
-            },
-        },
-        None => Alternative {
-            label: String::new(),
-            feasible: false,
-            step_time_s: None,
-            reason: why.clone(),
-        },
-    }
-}
-
-/// The best plans of other shapes, and what they lose by.
-fn losers(
-    setting: &Setting<'_>,
-    ranked: &[Best],
-    best: &Best,
-    winner: &Prediction,
-    top: usize,
-    cache: &mut Cache,
-) -> Vec<Alternative> {
-    let mut rows = Vec::new();
-    let mut seen = vec![shape(&best.pipelines)];
-    for loser in ranked {
-        if rows.len() >= top {
-            break;
-        }
-        let label = shape(&loser.pipelines);
-        if seen.contains(&label) || loser.zero != best.zero {
-            continue;
-        }
-        seen.push(label.clone());
-        let Ok((prediction, _)) = price(setting, &loser.pipelines, cache) else {
-            continue;
-        };
-        rows.push(Alternative {
-            label: format!("{label} ({})", loser.origin),
-            feasible: true,
-            step_time_s: Some(prediction.step_time_s),
-            reason: why_slower(&prediction, winner),
-        });
-    }
-    rows
-}
-
-/// Stage shapes in words: `2x [tp4 A | tp2 B]`.
-fn shape(pipelines: &[Pipeline]) -> String {
-    let mut counted: Vec<(String, u32)> = Vec::new();
-    for p in pipelines {
-        let stages: Vec<String> = p
-            .stages
-            .iter()
-            .map(|s| {
-                let tp = s.replicas.first().map_or(1, |r| r.tp);
-                let dp = if s.replicas.len() > 1 {
-                    format!(" dp{}", s.replicas.len())
-                } else {
-                    String::new()
-                };
-                let ep = if s.ep > 1 {
-                    format!(" ep{}", s.ep)
-                } else {
-                    String::new()
-                };
-                format!("tp{tp}{dp}{ep}:{}", s.atoms[1] - s.atoms[0])
-            })
-            .collect();
-        let text = format!("[{}]", stages.join(" | "));
-        match counted.iter_mut().find(|c| c.0 == text) {
-            Some(c) => c.1 += 1,
-            None => counted.push((text, 1)),
-        }
-    }
-    let words: Vec<String> = counted
-        .into_iter()
-        .map(|(t, n)| if n > 1 { format!("{n}x {t}") } else { t })
-        .collect();
-    words.join(" + ")
-}
-
-/// The largest difference between two predictions, in words.
-fn why_slower(loser: &Prediction, winner: &Prediction) -> String {
-    let slower = (loser.step_time_s.0 / winner.step_time_s.0 - 1.0) * 100.0;
-    let shares = |p: &Prediction| {
-        let step = p.step_time_s.0;
-        let n = p.stages.len().max(1) as f64;
-        let busy = p.stages.iter().map(|s| s.busy_fraction).sum::<f64>() / n;
-        let communication = p
-            .stages
-            .iter()
-            .map(|s| s.busy_fraction * s.comm_s.0 / (s.forward_s.0 + s.backward_s.0).max(1e-12))
-            .sum::<f64>()
-            / n;
-        let recompute = p
-            .stages
-            .iter()
-            .map(|s| s.busy_fraction * s.recompute_s.0 / (s.forward_s.0 + s.backward_s.0).max(1e-12))
-            .sum::<f64>()
-            / n;
-        let sync = p.stages.iter().map(|s| s.grad_sync_s.0).fold(0.0, f64::max) / step;
-        [1.0 - busy, communication, recompute, sync]
-    };
-    let (a, b) = (shares(loser), shares(winner));
-    let names = [
-        "devices wait more (fill and imbalance)",
-        "more communication inside stages",
-        "more recompute",
-        "longer gradient reduction",
-    ];
-    let at = (0..4)
-        .max_by(|&x, &y| (a[x] - b[x]).total_cmp(&(a[y] - b[y])))
-        .unwrap_or(0);
-    let cause = if a[at] - b[at] > 0.005 {
-        format!(
-            "{}: {:.0} % of the step against {:.0} %",
-            names[at],
-            a[at] * 100.0,
-            b[at] * 100.0
-        )
-    } else {
-        "the same costs, divided less evenly".into()
-    };
-    if slower > 1e-7 {
-        format!("{slower:.1} % slower; {cause}")
-    } else {
-        "equally fast".into()
     }
 }
 

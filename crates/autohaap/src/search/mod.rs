@@ -12,27 +12,33 @@
 //! * [`polish`]: local moves on finalists with the exact price as judge;
 //! * [`baselines`]: uniform plans and hand splits, always computed beside the answer;
 //! * [`bound`]: proven lower bounds; [`lattice`]: exhaustive search for small clusters; [`brute`]: the oracle;
-//! * [`solve`]: one search over given counts; [`driver`]: the whole answer.
+//! * [`tighten`]: the largest time that the bound refutes; [`ranking`]: candidates in order, finalists simulated;
+//! * [`compare`]: device groups and losers; [`inputs`]: what can be searched at all; [`solve`]: one search over given
+//!   counts; [`driver`]: the whole answer.
 
 mod api;
 mod assemble;
 mod baselines;
 mod bound;
 mod brute;
+mod compare;
 mod driver;
 #[cfg(test)]
 mod honesty;
 mod infeasible;
+mod inputs;
 mod lattice;
 mod master;
 mod placement;
 mod polish;
 mod pricing;
+mod ranking;
 mod seeds;
 mod solve;
 mod space;
 mod table;
 mod template;
+mod tighten;
 
 pub use api::*;
 pub use driver::search;
