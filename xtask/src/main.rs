@@ -1,6 +1,7 @@
 //! Project verbs: `cargo xtask VERB`.
 //!
 //! * `bench`: time the examples and batch estimates, archive under `bench/runs`
+//! * `browser`: open the HTML report in a headless browser
 //! * `ci`: everything CI runs (the steps stand in `.ci/run`)
 //! * `examples [--check] [NAME...]`: run the examples and record their answers, or compare with the recorded ones
 //! * `gen [--check]`: write the generated files, or fail when one is stale
@@ -12,6 +13,7 @@
 )]
 
 mod bench;
+mod browser;
 mod examples;
 mod generate;
 mod layers;
@@ -26,6 +28,7 @@ const USAGE: &str = "\
 usage: cargo xtask VERB
 
   bench                       time the examples and batch estimates; archives under bench/runs
+  browser                     open the HTML report in headless Chromium (installed if possible)
   ci                          run everything CI runs
   examples [--check] [NAME]   run examples/*/ and record their answers; --check compares
   gen [--check]               write schemas, reference pages and README blocks; --check compares
@@ -60,6 +63,7 @@ fn run(arguments: &[String]) -> Result<()> {
     }
     match verb.as_str() {
         "bench" => bench::run(&root),
+        "browser" => browser::run(&root),
         "ci" => ci(&root),
         "examples" => examples::run(&root, check, &names),
         "gen" => generate::run(&root, check),

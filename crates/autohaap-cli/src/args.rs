@@ -212,6 +212,9 @@ pub(crate) struct PlanArgs {
     /// Also show why the bottleneck is one, the hardware figures with their sources, and the space of the bound.
     #[arg(long)]
     pub(crate) explain: bool,
+    /// Write a self-contained HTML page about the plan here.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Write the plan file here.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

@@ -183,6 +183,12 @@ pub(crate) fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitStatus, Failure> {
                     ui::say(&format!("wrote {}", path.display()));
                 }
             }
+            if let Some(path) = &args.report {
+                output::write_file(path, &super::report::page(&mut plan.clone())?)?;
+                if !cli.quiet {
+                    ui::say(&format!("wrote {}", path.display()));
+                }
+            }
             if cli.json() {
                 output::print(&plan.to_json())?;
             } else {

@@ -366,7 +366,13 @@ pub(super) fn trust(p: &Prediction) -> String {
         .into_iter()
         .map(|(name, share)| format!("{name} {}", words::percent(*share)))
         .collect();
-    words::cut(&format!("time by provenance: {}", shares.join(", ")), 100)
+    let simulated = p
+        .step_time_simulated_s
+        .map_or_else(String::new, |s| format!("simulated with shared links: {s}; "));
+    words::cut(
+        &format!("{simulated}time by provenance: {}", shares.join(", ")),
+        100,
+    )
 }
 
 fn proof(plan: &Plan, p: &Prediction) -> Vec<String> {
