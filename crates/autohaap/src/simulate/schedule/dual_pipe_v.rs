@@ -76,7 +76,7 @@ pub fn dual_pipe_v(num_ranks: usize, micro_batches: u32) -> Option<Order> {
             rank.weight();
             rank.forward(1);
         }
-        for turn in 0..main + r + 1 {
+        for turn in 0..=main + r {
             if turn == 0 && after == 0 {
                 // Not overlapped: shortens the bubble.
                 rank.forward(0);
@@ -95,7 +95,7 @@ pub fn dual_pipe_v(num_ranks: usize, micro_batches: u32) -> Option<Order> {
         for turn in 0..=r {
             split |= turn == half && r % 2 == 1;
             rank.backward(1, split);
-            split |= turn == half && r % 2 == 0;
+            split |= turn == half && r.is_multiple_of(2);
             rank.backward(0, split);
         }
         for _ in 0..after {
