@@ -50,10 +50,13 @@ fn verdict(plan: &Plan, simulation: &Simulation) -> String {
     );
     if let Some(p) = &plan.prediction {
         let change = t.step_time.0 / p.step_time_s.0 - 1.0;
-        text += &format!("; the plan's estimate is {}", p.step_time_s);
+        text += &format!(
+            "\nthe plan's estimate, each transfer on a link of its own: {}",
+            p.step_time_s
+        );
         if change.abs() >= 5e-4 {
             text += &format!(
-                " ({}{})",
+                " (simulated: {}{})",
                 if change > 0.0 { "+" } else { "-" },
                 words::percent(change.abs())
             );

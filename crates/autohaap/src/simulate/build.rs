@@ -310,6 +310,7 @@ fn given(order: Option<&Order>, own: &[usize], m: u32, path: &str) -> Result<Ord
     Ok(Order {
         micro_batches: m,
         rank_of: own.to_vec(),
+        cut: None,
         ranks: lists,
     })
 }
