@@ -1,4 +1,4 @@
-//! Times of whole commands: the examples' plans, and estimates from JSON Lines. Archived under `bench/runs`.
+//! Times of whole commands (the examples' plans, estimates from JSON Lines) and of the simulator. Archived under `bench/runs`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -38,6 +38,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     }
     let rate = lines(root, &binary)?;
     println!("estimate --lines: {rate:.0} plans a minute on one core ({LINES} plans of 4 devices)");
+    let simulator = simulator(root)?;
+    print!("{simulator}");
     let date = output("date", &["+%Y-%m-%d"])?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let folder = root.join(format!(
@@ -46,6 +48,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     ));
     fs::create_dir_all(&folder)?;
     fs::write(folder.join("raw.csv"), csv)?;
+    fs::write(folder.join("simulator.csv"), &simulator)?;
     let processor = fs::read_to_string("/proc/cpuinfo")
         .ok()
         .and_then(|t| {
@@ -59,12 +62,32 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         format!(
             "# Whole-command times\n\nCommand: `cargo xtask bench`\n\nMachine: {cores} cores, {processor}; {}\n\n\
              `raw.csv`: one row per example, wall times with set-up included. `first_plan_s` is when the search knew a plan \
-             that fits.\n\n`estimate --lines`: {rate:.0} plans a minute on one core ({LINES} lines, plans of 4 devices).\n",
+             that fits.\n\n`estimate --lines`: {rate:.0} plans a minute on one core ({LINES} lines, plans of 4 devices).\n\n\
+             `simulator.csv`: `cargo bench -p autohaap --bench simulate` pinned to one core: exact evaluations inside the \
+             search per second, full-detail simulations of 1,024 devices, runs of ten million actions; `peak_mib` is the \
+             process's high-water mark so far.\n",
             output("rustc", &["--version"])?
         ),
     )?;
     println!("wrote {}", folder.strip_prefix(root).unwrap_or(&folder).display());
     Ok(())
+}
+
+/// The simulator's own benchmark on one core, as CSV.
+fn simulator(root: &Path) -> Result<String> {
+    let built = Command::new("cargo")
+        .args([
+            "bench", "--locked", "--quiet", "-p", "autohaap", "--bench", "simulate", "--no-run",
+        ])
+        .current_dir(root)
+        .status()?;
+    if !built.success() {
+        bail!("the simulator's benchmark does not build");
+    }
+    let run = [
+        "-c", "0", "cargo", "bench", "--locked", "--quiet", "-p", "autohaap", "--bench", "simulate",
+    ];
+    output("taskset", &run).map(|csv| csv + "\n")
 }
 
 fn short(text: &str) -> String {

@@ -77,7 +77,6 @@ pub(crate) enum Color {
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "one value per run")]
 pub(crate) enum Command {
     /// Find the fastest plan for a model on a cluster.
     Plan(PlanArgs),
@@ -252,7 +251,7 @@ pub(crate) struct ReportArgs {
 }
 
 /// `autohaap simulate`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  autohaap simulate plan.json --trace trace.json\n  autohaap simulate plan.json --schedule zb-h1\n  \
 autohaap simulate plan.json --slow node0=1.8x --depth +1"

@@ -295,6 +295,81 @@ fn a_plan_is_legal_and_estimates_to_its_own_prediction() {
 }
 
 #[test]
+fn a_plan_simulates_to_a_timeline() {
+    let place = Place::new();
+    assert_eq!(place.plan(CLUSTER, &["-o", "plan.json"]).code, 0);
+    let written: Value = serde_json::from_str(&place.read("plan.json")).expect("JSON");
+    let alone = place.json(&["simulate", "plan.json", "--no-contention"]);
+    assert_eq!((alone.code, alone.stderr.as_str()), (0, ""));
+    let alone = alone.answer();
+    assert_eq!(alone["schema"], "autohaap/simulate@1");
+    let time = |answer: &Value, key: &str| answer[key].as_f64().unwrap_or_else(|| panic!("no `{key}`"));
+    let estimate = time(&written["prediction"], "step_time_s");
+    assert!((time(&alone, "step_time_s") / estimate - 1.0).abs() < 1e-9);
+    let ended = place.json(&[
+        "simulate",
+        "plan.json",
+        "--trace",
+        "trace.json",
+        "--slow",
+        "n0=2x",
+    ]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let answer = ended.answer();
+    assert!(time(&answer, "step_time_s") > time(&answer, "without_what_if_step_time_s"));
+    let path = answer["critical_path"].as_array().expect("a path");
+    assert_eq!(path.last().expect("a segment")["end_s"], answer["step_time_s"]);
+    let trace: Value = serde_json::from_str(&place.read("trace.json")).expect("JSON");
+    assert!(trace["traceEvents"].as_array().expect("events").len() > 10);
+    // The written schedule runs as the plan's own.
+    assert_eq!(
+        place
+            .run(&["simulate", "plan.json", "--write-schedule", "."])
+            .code,
+        0
+    );
+    let again = place.json(&[
+        "simulate",
+        "plan.json",
+        "--no-contention",
+        "--schedule",
+        "schedule-0.csv",
+    ]);
+    if written["pipelines"].as_array().expect("a list").len() == 1 {
+        assert_eq!(again.answer()["step_time_s"], alone["step_time_s"]);
+    }
+    let screen = place.run(&["simulate", "plan.json", "--jitter", "5%", "--depth", "+1"]);
+    assert_eq!(screen.code, 0, "{}", screen.stderr);
+    for line in screen.stdout.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    for words in [
+        "simulated",
+        "what if (jitter 5%, depth +1)",
+        "critical path:",
+        "GiB",
+    ] {
+        assert!(screen.stdout.contains(words), "{words}: {}", screen.stdout);
+    }
+    for (flags, code) in [
+        (["--slow", "n0"], "E475"),
+        (["--slow", "nowhere=2x"], "E475"),
+        (["--slow-link", "0.9=2x"], "E475"),
+        (["--jitter", "many"], "E475"),
+        (["--depth", "-1"], "E475"),
+        (["--schedule", "zigzag"], "E474"),
+        (["--schedule", "zb-v"], "E474"),
+        (["--schedule", "missing.csv"], "E102"),
+        (["--trace", "missing/trace.json"], "E103"),
+    ] {
+        let flags = format!("{}={}", flags[0], flags[1]);
+        let ended = place.json(&["simulate", "plan.json", &flags]);
+        assert_eq!(ended.code, 2, "{flags}: {}", ended.stdout);
+        ended.error(code);
+    }
+}
+
+#[test]
 fn nothing_fits_is_an_answer() {
     // Llama-70B full training on eight cards: the shortage is named.
     let place = Place::new();
@@ -553,7 +628,18 @@ fn anonymous_answers_hold_no_host_names() {
     );
     assert_eq!(place.json(&["check", "plan.json"]).code, 0);
     // A plan with host names can be shown and checked without them.
-    for verb in ["estimate", "check"] {
+    let slow = place.run(&[
+        "simulate",
+        "open.json",
+        "--anonymize",
+        "--slow",
+        "zebra-login-7=2x",
+        "--trace",
+        "t.json",
+    ]);
+    assert_eq!(slow.code, 0, "{}", slow.stderr);
+    assert!(!(slow.stdout + &place.read("t.json")).contains("zebra"));
+    for verb in ["estimate", "check", "simulate"] {
         for shown in [
             place.run(&[verb, "open.json", "--anonymize"]),
             place.json(&[verb, "open.json", "--anonymize"]),

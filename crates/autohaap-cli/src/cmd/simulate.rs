@@ -21,9 +21,16 @@ const DRAWN_ACTIONS: usize = 200_000;
 /// Runs the verb.
 pub(crate) fn run(cli: &Cli, args: &SimulateArgs) -> Result<ExitStatus, Failure> {
     let mut plan = input::plan(&args.plan)?;
+    let mut args = args.clone();
     if cli.anonymize {
+        let named = node_names(&plan);
         plan = plan.anonymized();
+        let names: Vec<(String, String)> = named.into_iter().zip(node_names(&plan)).collect();
+        for text in args.slow.iter_mut().chain(&mut args.slow_link) {
+            *text = renamed(text, &names);
+        }
     }
+    let args = &args;
     let (base, options) = options(args, &plan)?;
     let simulation = simulate(&plan, &options)?;
     let mut notes = Vec::new();
@@ -83,6 +90,27 @@ pub(crate) fn run(cli: &Cli, args: &SimulateArgs) -> Result<ExitStatus, Failure>
         output::print(&report::simulate_screen(&plan, &simulation, &path, &notes))?;
     }
     Ok(ExitStatus::Answer)
+}
+
+fn node_names(plan: &Plan) -> Vec<String> {
+    plan.cluster
+        .cluster
+        .nodes
+        .iter()
+        .map(|n| n.name.clone())
+        .collect()
+}
+
+/// `NAME=FACTOR` with the anonymous name.
+fn renamed(text: &str, names: &[(String, String)]) -> String {
+    let Some((name, factor)) = text.rsplit_once('=') else {
+        return text.to_owned();
+    };
+    let new = names
+        .iter()
+        .find(|(old, _)| old == name.trim())
+        .map_or(name, |(_, new)| new);
+    format!("{new}={factor}")
 }
 
 /// The schedule alone, and with the what-ifs.

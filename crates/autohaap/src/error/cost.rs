@@ -17,7 +17,8 @@ pub static SCHEDULE_WITHOUT_EVALUATOR: Code = Code {
     title: "the schedule has no exact evaluator",
     page: "`step_time_s` is always the event-order makespan of the schedule that the plan names. The kinds `1f1b` (with \
 free in-flight limits) and `gpipe` have one. Other kinds (`interleaved`, `zb-h1`, ...) are legal in a plan file, but \
-pricing them by another schedule's formula would be wrong, so they are refused.\n\nUse `1f1b` or `gpipe`.",
+pricing them by another schedule's formula would be wrong, so they are refused.\n\nUse `1f1b` or `gpipe`, or run \
+`autohaap simulate PLAN`, which executes any schedule.",
 };
 /// Neighbouring stages without a link.
 pub static NO_PATH: Code = Code {

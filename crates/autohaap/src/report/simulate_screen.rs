@@ -50,10 +50,13 @@ fn verdict(plan: &Plan, simulation: &Simulation) -> String {
     );
     if let Some(p) = &plan.prediction {
         let change = t.step_time.0 / p.step_time_s.0 - 1.0;
-        text += &format!("; the plan's estimate is {}", p.step_time_s);
+        text += &format!(
+            "\nthe plan's estimate, each transfer on a link of its own: {}",
+            p.step_time_s
+        );
         if change.abs() >= 5e-4 {
             text += &format!(
-                " ({}{})",
+                " (simulated: {}{})",
                 if change > 0.0 { "+" } else { "-" },
                 words::percent(change.abs())
             );
@@ -102,7 +105,7 @@ struct Windows {
     /// Seconds a column.
     column: f64,
     /// Start of each window and its columns.
-    windows: Vec<(f64, usize)>,
+    parts: Vec<(f64, usize)>,
     step: f64,
 }
 
@@ -121,23 +124,23 @@ impl Windows {
         if whole <= typical {
             return Self {
                 column: whole,
-                windows: vec![(0.0, CHART)],
+                parts: vec![(0.0, CHART)],
                 step,
             };
         }
         let half = CHART / 2 - 1;
         Self {
             column: typical,
-            windows: vec![(0.0, half), (step - half as f64 * typical, half)],
+            parts: vec![(0.0, half), (step - half as f64 * typical, half)],
             step,
         }
     }
 
     fn title(&self) -> String {
-        let what = if self.windows.len() == 1 {
+        let what = if self.parts.len() == 1 {
             "the step".to_owned()
         } else {
-            let shown: f64 = self.windows.iter().map(|w| w.1 as f64).sum::<f64>() * self.column;
+            let shown: f64 = self.parts.iter().map(|w| w.1 as f64).sum::<f64>() * self.column;
             format!(
                 "its start and its end ({} of the step)",
                 words::percent(shown / self.step)
@@ -151,7 +154,7 @@ impl Windows {
 
     fn row(&self, lane: &Lane) -> String {
         let parts: Vec<String> = self
-            .windows
+            .parts
             .iter()
             .map(|&(start, columns)| gantt(lane, start, self.column, columns))
             .collect();

@@ -75,6 +75,9 @@ pub struct Order {
     pub micro_batches: u32,
     /// Rank that holds each stage, in chain order.
     pub rank_of: Vec<usize>,
+    /// The last stage of a first chain where the stages are two chains one after the other (DualPipe's directions):
+    /// nothing passes from it to the next stage.
+    pub cut: Option<usize>,
     /// Actions of each rank.
     pub ranks: Vec<Vec<Action>>,
 }

@@ -18,9 +18,10 @@ pub(super) fn expanded(pipelines: &[Pipeline]) -> Vec<Pipeline> {
     for pipeline in &mut all {
         for s in 0..pipeline.stages.len() {
             if let Some(owner) = pipeline.stages[s].on_stage.filter(|&owner| owner < s) {
-                pipeline.stages[s].replicas = pipeline.stages[owner].replicas.clone();
-                pipeline.stages[s].ep = pipeline.stages[owner].ep;
-                pipeline.stages[s].etp = pipeline.stages[owner].etp;
+                let (before, after) = pipeline.stages.split_at_mut(s);
+                let (owner, stage) = (&before[owner], &mut after[0]);
+                stage.replicas.clone_from(&owner.replicas);
+                (stage.ep, stage.etp) = (owner.ep, owner.etp);
             }
         }
     }
@@ -309,6 +310,7 @@ fn given(order: Option<&Order>, own: &[usize], m: u32, path: &str) -> Result<Ord
     Ok(Order {
         micro_batches: m,
         rank_of: own.to_vec(),
+        cut: None,
         ranks: lists,
     })
 }
@@ -534,8 +536,12 @@ impl<'c> Pools<'c> {
             add(Kind::Out, from, bytes);
             add(Kind::In, to, bytes);
             let (up, down) = self.cluster.crossed_tiers(from, to);
-            up.into_iter().for_each(|tier| add(Kind::Up, tier, bytes));
-            down.into_iter().for_each(|tier| add(Kind::Down, tier, bytes));
+            for tier in up {
+                add(Kind::Up, tier, bytes);
+            }
+            for tier in down {
+                add(Kind::Down, tier, bytes);
+            }
         }
         self.finish(seconds, total, loads)
     }

@@ -118,7 +118,7 @@ pub fn critical_path(simulation: &Simulation) -> Vec<Segment> {
     joined(walk.path)
 }
 
-impl<'s> Walk<'s> {
+impl Walk<'_> {
     fn collect(&mut self) {
         let Simulation {
             program, execution, ..

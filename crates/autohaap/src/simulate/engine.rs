@@ -111,6 +111,8 @@ impl Direction {
 struct ChainState {
     m: usize,
     last: usize,
+    /// Nothing passes from this stage to the next.
+    cut: usize,
     base: usize,
     /// Forward and backward.
     directions: [Direction; 2],
@@ -224,6 +226,7 @@ impl<'p> Engine<'p> {
             chains.push(ChainState {
                 m,
                 last: stages.saturating_sub(1),
+                cut: chain.order.cut.unwrap_or(usize::MAX - 1),
                 base,
                 directions: [direction(), direction()],
                 left: vec![m as u32; stages],
@@ -302,8 +305,10 @@ impl<'p> Engine<'p> {
     fn input(chain: &ChainState, action: Action) -> Option<(u8, usize)> {
         let (stage, i) = (usize::from(action.stage), action.micro_batch as usize);
         match action.work {
-            Work::Forward if stage > 0 => Some((0, (stage - 1) * chain.m + i)),
-            Work::Backward | Work::InputGrad if stage < chain.last => Some((1, stage * chain.m + i)),
+            Work::Forward if stage > 0 && stage != chain.cut + 1 => Some((0, (stage - 1) * chain.m + i)),
+            Work::Backward | Work::InputGrad if stage < chain.last && stage != chain.cut => {
+                Some((1, stage * chain.m + i))
+            }
             _ => None,
         }
     }
@@ -312,8 +317,10 @@ impl<'p> Engine<'p> {
     fn output(chain: &ChainState, action: Action) -> Option<(u8, usize)> {
         let (stage, i) = (usize::from(action.stage), action.micro_batch as usize);
         match action.work {
-            Work::Forward if stage < chain.last => Some((0, stage * chain.m + i)),
-            Work::Backward | Work::InputGrad if stage > 0 => Some((1, (stage - 1) * chain.m + i)),
+            Work::Forward if stage < chain.last && stage != chain.cut => Some((0, stage * chain.m + i)),
+            Work::Backward | Work::InputGrad if stage > 0 && stage != chain.cut + 1 => {
+                Some((1, (stage - 1) * chain.m + i))
+            }
             _ => None,
         }
     }

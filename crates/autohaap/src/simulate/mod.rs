@@ -7,7 +7,7 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | step time of a finalist of the search | [`step`] |
+//! | step time of a finalist of the search | [`step`]; [`record`] writes it into a plan |
 //! | everything about one step | [`simulate()`] |
 //! | an order of any kind, without a plan | [`engine::execute`] on a [`program::Program`] |
 //!
@@ -101,6 +101,19 @@ pub fn step(setting: &Setting<'_>, pipelines: &[Pipeline], cache: &mut Cache) ->
     let detail = detail(setting, &pipelines, cache)?;
     let program = build::program(setting, &pipelines, &detail, &Options::default())?;
     Ok(Seconds(engine::execute(&program, false)?.step))
+}
+
+/// Simulates a plan as it stands and records the step time beside the estimate of its prediction, if it has one.
+///
+/// # Errors
+/// As [`simulate()`].
+pub fn record(plan: &mut Plan) -> Result<Seconds, Problems> {
+    let setting = Setting::new(&plan.model.model, &plan.cluster.cluster, &plan.training);
+    let seconds = step(&setting, &plan.pipelines, &mut Cache::default())?;
+    if let Some(prediction) = &mut plan.prediction {
+        prediction.step_time_simulated_s = Some(seconds);
+    }
+    Ok(seconds)
 }
 
 /// The cluster with the what-ifs applied; None: as it is.

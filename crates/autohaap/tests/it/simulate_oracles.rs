@@ -377,6 +377,36 @@ fn zero_bubble_orders_follow_their_closed_forms() {
 }
 
 #[test]
+fn dual_pipes_follow_their_bubble() {
+    // Work 2 m F&B and bubble (P / 2 - 1)(F&B + B - 3 W) over P stages, for forward 1, input and weight gradient 1 each.
+    let time = |order: Order, together: f64| {
+        let work = StageWork {
+            forward: 1.0,
+            backward: 2.0,
+            input_grad: 1.0,
+            weight_grad: 1.0,
+        };
+        let stages = order.num_stages();
+        let mut program = Program::of_chains(
+            vec![chain(order, vec![work; stages], &vec![(0.0, 0.0); stages - 1])],
+            PointToPointMode::Async,
+        );
+        program.pair_factor = together / 3.0;
+        execute(&program, true).expect("runs").makespan
+    };
+    let v = |m| schedule::dual_pipe_v(4, m).expect("enough micro-batches");
+    for (m, together, wanted) in [(8, 3.0, 54.0), (8, 2.0, 44.0), (10, 2.0, 52.0), (16, 2.0, 76.0)] {
+        close(time(v(m), together), wanted, 1e-12);
+        // Both directions over twice the ranks: the same lists.
+        let both = schedule::dual_pipe(8, 2 * m).expect("enough micro-batches");
+        conserves(&both, "order").unwrap_or_else(|problems| panic!("{problems}"));
+        assert_eq!(both.peak_in_flight(), vec![9; 8]);
+        close(time(both, together), wanted, 1e-12);
+    }
+    assert!(schedule::dual_pipe(7, 32).is_none() && schedule::dual_pipe(8, 14).is_none());
+}
+
+#[test]
 fn orders_of_every_generator_conserve() {
     let all = |order: Order| conserves(&order, "order").unwrap_or_else(|problems| panic!("{problems}"));
     for p in 1..6 {

@@ -15,7 +15,7 @@ use crate::units::{Bytes, Seconds};
 pub struct Detail {
     /// Pipelines in plan order.
     pub pipelines: Vec<PipelineDetail>,
-    /// Gradient reductions from the last atom to the first.
+    /// Gradient reductions in the order in which all ranks run them.
     pub segments: Vec<SegmentDetail>,
     /// The extra reduction of a tied embedding between first and last stages, if any.
     pub tied: Option<SegmentDetail>,
@@ -177,22 +177,19 @@ pub fn detail(setting: &Setting<'_>, pipelines: &[Pipeline], cache: &mut Cache) 
         priced.push(pricing);
     }
     let mut across = false;
-    let mut segments = Vec::new();
+    let mut segments: Vec<Option<SegmentDetail>> = Vec::new();
     sync::each_segment(setting, &plain, &priced, |segment| {
         across |= segment.seconds.is_none();
         let seconds = segment.seconds.unwrap_or(0.0);
-        if seconds > 0.0 {
+        segments.push((seconds > 0.0).then(|| {
             let holders: Vec<(usize, usize)> = segment.stages.iter().copied().enumerate().collect();
-            segments.push(reduction(
-                &plain,
-                &priced,
-                segment.atoms,
-                holders,
-                seconds,
-                segment.bytes,
-            ));
-        }
+            reduction(&plain, &priced, segment.atoms, holders, seconds, segment.bytes)
+        }));
     });
+    let segments = sync::reduction_order(setting, &plain, &priced)
+        .into_iter()
+        .filter_map(|i| segments[i].take())
+        .collect();
     let mut tied = None;
     if setting.model.tied {
         match sync::tied(setting, &plain, &priced) {

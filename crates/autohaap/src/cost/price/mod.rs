@@ -274,7 +274,7 @@ fn structure(setting: &Setting<'_>, pipelines: &[Pipeline]) -> Result<(), Proble
                     format!("{path}.schedule.kind"),
                     "this schedule has no exact evaluator yet",
                 )
-                .hint("use `1f1b` or `gpipe`"),
+                .hint("use `1f1b` or `gpipe`, or run `autohaap simulate`"),
             );
         }
         let mut at = 0;

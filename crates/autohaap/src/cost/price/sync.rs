@@ -59,35 +59,12 @@ pub(super) fn reduce(
     pipelines: &[Pipeline],
     priced: &[PricedPipeline<'_>],
 ) -> Result<Vec<Vec<(f64, f64)>>, Problems> {
-    let overlap = setting.training.engine_semantics.overlap.dp;
-    let mut runs: Vec<SegmentRun> = Vec::new();
-    let mut domain_problem = false;
-    each_segment(setting, pipelines, priced, |segment| {
-        let mut ready = 0.0_f64;
-        for (p, pricing) in priced.iter().enumerate() {
-            let s = segment.stages[p];
-            let stage = &pricing.stages[s];
-            let first = pipelines[p].stages[s].atoms[0];
-            let end = pricing.run.stages[s].last_backward_end;
-            let remaining: f64 = if overlap {
-                stage.atom_backward[..segment.atoms[0] - first].iter().sum()
-            } else {
-                0.0
-            };
-            ready = ready.max(end - remaining);
-        }
-        domain_problem |= segment.seconds.is_none();
-        let duration = segment.seconds.unwrap_or(0.0);
-        match runs.last_mut() {
-            Some(run) if run.at == segment.stages => run.segments.push((ready, duration)),
-            _ => runs.push(SegmentRun {
-                at: segment.stages.to_vec(),
-                segments: vec![(ready, duration)],
-            }),
-        }
+    let (runs, domain_problem) = segment_runs(setting, pipelines, priced, |p, s| {
+        priced[p].run.stages[s].last_backward_end
     });
+    let mut domain_problem = domain_problem;
     let stages: Vec<usize> = priced.iter().map(|p| p.stages.len()).collect();
-    let mut free = schedule(&runs, &stages);
+    let mut free = schedule(&runs, &stages, |_| {});
     if setting.model.tied {
         match tied(setting, pipelines, priced) {
             None => domain_problem = true,
@@ -136,10 +113,76 @@ struct SegmentRun {
     segments: Vec<(f64, f64)>,
 }
 
+/// Segments with the times at which their last holder is ready, from the end of the last backward of each stage
+/// (pipeline, stage); and whether some holders share no collective library.
+fn segment_runs(
+    setting: &Setting<'_>,
+    pipelines: &[Pipeline],
+    priced: &[PricedPipeline<'_>],
+    backward_end: impl Fn(usize, usize) -> f64,
+) -> (Vec<SegmentRun>, bool) {
+    let overlap = setting.training.engine_semantics.overlap.dp;
+    let mut runs: Vec<SegmentRun> = Vec::new();
+    let mut across = false;
+    each_segment(setting, pipelines, priced, |segment| {
+        let mut ready = f64::NEG_INFINITY;
+        for (p, pricing) in priced.iter().enumerate() {
+            let s = segment.stages[p];
+            let first = pipelines[p].stages[s].atoms[0];
+            let remaining: f64 = if overlap {
+                pricing.stages[s].atom_backward[..segment.atoms[0] - first]
+                    .iter()
+                    .sum()
+            } else {
+                0.0
+            };
+            ready = ready.max(backward_end(p, s) - remaining);
+        }
+        across |= segment.seconds.is_none();
+        let duration = segment.seconds.unwrap_or(0.0);
+        match runs.last_mut() {
+            Some(run) if run.at == segment.stages => run.segments.push((ready, duration)),
+            _ => runs.push(SegmentRun {
+                at: segment.stages.to_vec(),
+                segments: vec![(ready, duration)],
+            }),
+        }
+    });
+    (runs, across)
+}
+
+/// The order in which all ranks run their reductions, as numbers of [`each_segment`]'s visits: that of the possible starts
+/// if all pipelines end together, the last backward of a stage as long before that as the stages before it take.
+pub(super) fn reduction_order(
+    setting: &Setting<'_>,
+    pipelines: &[Pipeline],
+    priced: &[PricedPipeline<'_>],
+) -> Vec<usize> {
+    let before = |p: usize, s: usize| {
+        let stages = &priced[p].stages[..s];
+        stages.iter().flat_map(|stage| &stage.atom_backward).sum::<f64>()
+    };
+    let (runs, _) = segment_runs(setting, pipelines, priced, |p, s| -before(p, s));
+    let stages: Vec<usize> = priced.iter().map(|p| p.stages.len()).collect();
+    let mut order = Vec::new();
+    schedule(&runs, &stages, |segment| order.push(segment));
+    order
+}
+
 /// When the links of each stage of each pipeline are free again after all reductions, seconds: of the segments that are
 /// next in their run, the one that can start first goes first.
-fn schedule(runs: &[SegmentRun], stages: &[usize]) -> Vec<Vec<f64>> {
-    let mut free: Vec<Vec<f64>> = stages.iter().map(|&n| vec![0.0_f64; n]).collect();
+///
+/// `started` is told the number of each segment, counted from the last atom, in the order of the starts.
+fn schedule(runs: &[SegmentRun], stages: &[usize], mut started: impl FnMut(usize)) -> Vec<Vec<f64>> {
+    let firsts: Vec<usize> = runs
+        .iter()
+        .scan(0, |sum, run| {
+            let first = *sum;
+            *sum += run.segments.len();
+            Some(first)
+        })
+        .collect();
+    let mut free: Vec<Vec<f64>> = stages.iter().map(|&n| vec![f64::NEG_INFINITY; n]).collect();
     let mut next = vec![0; runs.len()];
     // Runs come in the order of the stages: beyond this one, none is started yet; before that one, all are done.
     let mut open = 0;
@@ -169,6 +212,7 @@ fn schedule(runs: &[SegmentRun], stages: &[usize]) -> Vec<Vec<f64>> {
         }
         let Some((start, r)) = first else { return free };
         let (_, duration) = runs[r].segments[next[r]];
+        started(firsts[r] + next[r]);
         next[r] += 1;
         if duration > 0.0 {
             for (&s, free) in runs[r].at.iter().zip(&mut free) {
@@ -390,7 +434,7 @@ mod tests {
             segments: vec![(0.0, 1.0); count],
         };
         let runs = [run([1, 2], 2), run([1, 1], 1), run([0, 1], 1), run([0, 0], 2)];
-        let free = schedule(&runs, &[2, 3]);
+        let free = schedule(&runs, &[2, 3], |_| {});
         assert_eq!(free, vec![vec![3.0, 3.0], vec![3.0, 3.0, 2.0]]);
     }
 
@@ -400,6 +444,6 @@ mod tests {
             at: vec![0, 0],
             segments: vec![(5.0, 1.0), (7.0, 2.0)],
         }];
-        assert_eq!(schedule(&runs, &[1, 1]), vec![vec![9.0], vec![9.0]]);
+        assert_eq!(schedule(&runs, &[1, 1], |_| {}), vec![vec![9.0], vec![9.0]]);
     }
 }

@@ -131,6 +131,7 @@ pub fn read(text: &str, path: &str) -> Result<Order, Problems> {
     problems.or(Order {
         micro_batches,
         rank_of: rank_of.into_iter().flatten().collect(),
+        cut: None,
         ranks,
     })
 }

@@ -27,6 +27,7 @@ pub fn gpipe(num_stages: usize, micro_batches: u32, backwards: Backwards) -> Ord
     Order {
         micro_batches,
         rank_of: (0..num_stages).collect(),
+        cut: None,
         ranks: (0..num_stages).map(list).collect(),
     }
 }

@@ -90,6 +90,7 @@ pub fn interleaved(num_ranks: usize, chunks: usize, micro_batches: u32, group: u
     Order {
         micro_batches,
         rank_of: looped(num_ranks, chunks),
+        cut: None,
         ranks: (0..num_ranks)
             .map(|rank| list((rank, num_ranks), chunks, &table, warm_up(rank), None))
             .collect(),
@@ -107,6 +108,7 @@ pub fn interleaved_zero_bubble(num_ranks: usize, chunks: usize, micro_batches: u
     Order {
         micro_batches,
         rank_of: looped(num_ranks, chunks),
+        cut: None,
         ranks: (0..num_ranks).map(one).collect(),
     }
 }
@@ -133,6 +135,7 @@ pub fn looped_bfs(num_ranks: usize, chunks: usize, micro_batches: u32) -> Order 
     Order {
         micro_batches,
         rank_of: looped(num_ranks, chunks),
+        cut: None,
         ranks: (0..num_ranks).map(one).collect(),
     }
 }

@@ -8,7 +8,7 @@
 //! | [`zb_h1`], [`interleaved_zero_bubble`] | backward split; the weight gradient waits for idle time |
 //! | [`zb_h2`] | the same with twice the micro-batches in flight: no idle time inside a rank's span |
 //! | [`zb_v`] | two chunks a rank in a V, backward split |
-//! | [`dual_pipe_v`] | two chunks a rank in a V, forward and backward overlapped |
+//! | [`dual_pipe_v`], [`dual_pipe`] | two chunks a rank, in a V or in both directions, forward and backward overlapped |
 //! | [`csv`] | any order, from and to torch's schedule files |
 
 pub mod csv;
@@ -19,7 +19,7 @@ mod one_f_one_b;
 mod zb_h2;
 mod zb_v;
 
-pub use dual_pipe_v::dual_pipe_v;
+pub use dual_pipe_v::{dual_pipe, dual_pipe_v};
 pub use gpipe::{Backwards, gpipe};
 pub use interleaved::{interleaved, interleaved_zero_bubble, legal_group, looped_bfs, torch_group, zb_h1};
 pub use one_f_one_b::{eager_depths, one_f_one_b};

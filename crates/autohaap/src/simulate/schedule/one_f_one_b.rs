@@ -20,6 +20,7 @@ pub fn one_f_one_b(in_flight: &[u32], micro_batches: u32) -> Order {
     Order {
         micro_batches,
         rank_of: (0..in_flight.len()).collect(),
+        cut: None,
         ranks: in_flight.iter().enumerate().map(list).collect(),
     }
 }

@@ -100,6 +100,7 @@ pub fn zero_bubble(stages: &[StageWork], links: &[(f64, f64)], limits: &[u32], m
     Order {
         micro_batches,
         rank_of: (0..p).collect(),
+        cut: None,
         ranks: ranks.into_iter().map(|rank| rank.actions).collect(),
     }
 }

@@ -81,6 +81,7 @@ pub fn zb_v(num_ranks: usize, micro_batches: u32) -> Order {
     Order {
         micro_batches,
         rank_of: folded(num_ranks),
+        cut: None,
         ranks: (0..num_ranks).map(one).collect(),
     }
 }
