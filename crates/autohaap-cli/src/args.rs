@@ -89,6 +89,10 @@ pub(crate) enum Command {
     Model(ModelArgs),
     /// List the devices of the catalogue, or one with the source of each figure.
     Devices(DevicesArgs),
+    /// Compare predictions with published or own measurements.
+    Validate(ValidateArgs),
+    /// Fit the cost model's figures to measurements.
+    Calibrate(CalibrateArgs),
     /// Write a commented cluster file.
     Init(InitArgs),
     /// Print a JSON schema.
@@ -264,4 +268,33 @@ pub(crate) struct ExplainArgs {
 pub(crate) struct CompletionsArgs {
     /// The shell.
     pub(crate) shell: clap_complete::Shell,
+}
+
+/// `autohaap validate`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  autohaap validate\n  autohaap validate --cases measured.csv --format json\n\n\
+Exit code 1: a recorded tolerance or an exact check is broken."
+)]
+pub(crate) struct ValidateArgs {
+    /// Measurements with the columns of data/published [default: the published ones].
+    #[arg(long, value_name = "FILE.csv")]
+    pub(crate) cases: Option<String>,
+    /// Exact checks with the columns of data/published/oracles.csv.
+    #[arg(long, value_name = "FILE.csv")]
+    pub(crate) oracles: Option<String>,
+    /// Fitted figures instead of the compiled-in ones.
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) calibration: Option<String>,
+}
+
+/// `autohaap calibrate`.
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    /// Fitted figures to start from [default: the compiled-in ones].
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) start: Option<String>,
+    /// File to write.
+    #[arg(short, long, value_name = "FILE.toml")]
+    pub(crate) output: Option<PathBuf>,
 }

@@ -25,8 +25,12 @@ pub mod profile;
 
 pub mod plan;
 
+pub mod engine;
+
 pub mod cost;
 
 pub mod search;
+
+pub mod validate;
 
 pub mod report;

@@ -6,3 +6,4 @@ pub(crate) mod estimate;
 pub(crate) mod model;
 pub(crate) mod plan;
 pub(crate) mod reference;
+pub(crate) mod validate;

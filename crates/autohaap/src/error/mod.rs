@@ -9,6 +9,7 @@ pub mod model;
 pub mod plan;
 pub mod search;
 pub mod usage;
+pub mod validate;
 
 use std::fmt;
 
@@ -34,6 +35,7 @@ pub fn all_codes() -> Vec<&'static Code> {
         plan::ALL,
         cost::ALL,
         search::ALL,
+        validate::ALL,
     ]
     .into_iter()
     .flatten()
