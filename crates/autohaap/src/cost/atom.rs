@@ -236,9 +236,9 @@ impl Unit<'_> {
         &self.setting.training.engine_semantics.kernels
     }
 
-    /// Launch and tail of a kernel, host time included.
+    /// Launch and tail of a kernel on the device.
     fn launch(&self) -> f64 {
-        self.rates.launch.0 + self.kernels().host_s.0
+        self.rates.launch.0
     }
 
     fn product(&self, m: f64, n: f64, k: f64, batch: f64, rate: f64) -> f64 {
@@ -332,7 +332,8 @@ impl Unit<'_> {
                 Some(w) if (w as f64) < seq => w as f64 * (1.0 - w as f64 / (2.0 * seq)),
                 _ => seq / 2.0,
             };
-            let core = 2.0 * self.tokens * keys * heads * dims / self.rates.attention.0;
+            let core =
+                2.0 * self.tokens * keys * heads * dims * self.kernels().attention / self.rates.attention.0;
             return (launch + core, launch + 2.5 * core, 0.0, 0.0);
         }
         let wide = dims / 2.0;
@@ -348,7 +349,7 @@ impl Unit<'_> {
         self.setting
             .cluster
             .collective_time(op, group, Bytes(bytes))
-            .map_or(f64::INFINITY, |s| s.0)
+            .map_or(f64::INFINITY, |s| s.0 + self.kernels().collective_s.0)
     }
 
     /// Times of all phases; returns the compute of the forward and backward pass that already hides communication.
@@ -357,6 +358,23 @@ impl Unit<'_> {
         for operator in &self.parts.operators {
             let (forward, input, weight, core) = self.operator(operator);
             sum = [sum[0] + forward, sum[1] + input, sum[2] + weight, sum[3] + core];
+        }
+        // Kernels are issued ahead of the device: a pass takes the longer of running and issuing them.
+        let host = self.kernels().host_s.0;
+        if host > 0.0 {
+            let issued = |weighted: bool| -> f64 {
+                let of = |o: &Operator| match o {
+                    Operator::Gemm { .. } => 1.0,
+                    Operator::ExpertGemm { experts, .. } => (*experts as f64 / f64::from(self.shape.ep)).max(1.0),
+                    Operator::Attention { .. } if !self.flash && !weighted => 4.0,
+                    _ if weighted => 0.0,
+                    _ => 1.0,
+                };
+                host * self.parts.operators.iter().map(of).sum::<f64>()
+            };
+            sum[0] = sum[0].max(issued(false));
+            sum[1] = sum[1].max(issued(false));
+            sum[2] = sum[2].max(issued(true));
         }
         let hidden = self.setting.model.hidden as f64;
         let overlap = self.setting.training.engine_semantics.overlap.tp;

@@ -64,6 +64,8 @@ impl Engine {
                 host_s: fit.host_s,
                 step_s: fit.step_s,
                 overlap_loss: fit.overlap_loss,
+                collective_s: fit.collective_s,
+                attention: fit.attention,
                 ..self.kernels
             },
         }

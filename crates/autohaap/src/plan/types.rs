@@ -77,7 +77,7 @@ pub struct EngineSemantics {
 pub struct Kernels {
     /// Memory traffic of element-wise work relative to fused kernels (1).
     pub elementwise: f64,
-    /// Host time of one operator beyond the device's own launch time: what an eager engine adds.
+    /// Host time to issue one operator: a pass takes no less than its operators take to issue.
     pub host_s: Seconds,
     /// Time of a step outside passes, reduction and optimizer: data, logging, gradient norm.
     pub step_s: Seconds,
@@ -89,6 +89,12 @@ pub struct Kernels {
     pub fused_loss: bool,
     /// Share of a hideable collective that stays visible under overlap: contention for memory and compute units.
     pub overlap_loss: f64,
+    /// Start-up of one collective beyond the link's latency: launch, synchronisation, ramp to full rate.
+    pub collective_s: Seconds,
+    /// Time of flash attention relative to a causal kernel of the device's own library.
+    pub attention: f64,
+    /// Buffers of a stage boundary that an engine keeps per micro-batch in flight.
+    pub pipe_buffers: f64,
 }
 
 impl Default for Kernels {
@@ -101,6 +107,9 @@ impl Default for Kernels {
             gradient_bytes: 4.0,
             fused_loss: true,
             overlap_loss: 0.0,
+            collective_s: Seconds(0.0),
+            attention: 1.0,
+            pipe_buffers: 0.0,
         }
     }
 }

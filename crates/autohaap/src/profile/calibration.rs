@@ -40,6 +40,11 @@ pub struct FittedKernels {
     /// Share of a hideable collective that stays visible.
     #[serde(default)]
     pub overlap_loss: f64,
+    /// Start-up of one collective beyond the link's latency.
+    #[serde(default)]
+    pub collective_s: Seconds,
+    /// Time of flash attention relative to a causal kernel of the device's own library.
+    pub attention: f64,
     /// What it was fitted on.
     #[serde(default)]
     pub basis: Basis,

@@ -87,20 +87,32 @@ impl Case {
         RUN.iter().map(|c| self.text(c)).collect::<Vec<_>>().join("|")
     }
 
-    /// What the fixed rule says: rows that the source suspects are excluded; of the others the runs whose digest is
-    /// divisible by five calibrate. The rule never looks at a value.
-    pub fn rule(&self) -> Use {
-        if self.text("subset") == "suspect" {
-            return Use::Excluded;
-        }
-        let digest = Sha256::digest(self.run().as_bytes());
-        let first = digest.iter().take(8).fold(0_u64, |n, b| (n << 8) | u64::from(*b));
-        if first.is_multiple_of(5) {
-            Use::Calibration
-        } else {
-            Use::Test
-        }
-    }
+}
+
+/// What the fixed rule says of the rows of one source: rows that the source suspects are excluded; of the runs left the
+/// fifth (rounded up) with the lowest SHA-256 digests of their naming columns calibrates. The rule never looks at a value.
+pub fn rule(cases: &[Case]) -> Vec<Use> {
+    let suspect = |c: &Case| c.text("subset") == "suspect";
+    let mut runs: Vec<([u8; 32], String)> = cases
+        .iter()
+        .filter(|c| !suspect(c))
+        .map(|c| (Sha256::digest(c.run().as_bytes()).into(), c.run()))
+        .collect();
+    runs.sort();
+    runs.dedup();
+    runs.truncate(runs.len().div_ceil(5));
+    cases
+        .iter()
+        .map(|c| {
+            if suspect(c) {
+                Use::Excluded
+            } else if runs.iter().any(|(_, run)| *run == c.run()) {
+                Use::Calibration
+            } else {
+                Use::Test
+            }
+        })
+        .collect()
 }
 
 /// Digits at the start of a text, as a number: `128 (=2048/16)` is 128.
@@ -191,12 +203,12 @@ pub fn with_use_column(text: &str, name: &str) -> Result<String, Problems> {
     }
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(&header).map_err(|e| failed(&e))?;
-    for case in cases {
+    for (case, used) in cases.iter().zip(rule(&cases)) {
         let row: Vec<&str> = header
             .iter()
             .map(|h| {
                 if h == "use" {
-                    case.rule().name()
+                    used.name()
                 } else {
                     case.text(h)
                 }

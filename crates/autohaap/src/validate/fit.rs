@@ -36,10 +36,10 @@ enum Figure {
     Memory,
     Fp8,
     Half,
-    Launch,
     Elementwise,
     Host,
-    Step,
+    Collective,
+    Kernel,
     Efficiency,
     Latency,
     OverlapLoss,
@@ -49,16 +49,16 @@ impl Figure {
     /// Width of the prior in natural logarithms, and the legal range.
     fn prior(self) -> (f64, f64, f64) {
         match self {
-            Self::Gemm => (0.15, 0.3, 1.4),
-            Self::Expert => (0.3, 0.2, 1.6),
-            Self::Attention => (0.3, 0.2, 1.8),
-            Self::Memory => (0.15, 0.3, 1.15),
+            Self::Gemm => (0.2, 0.3, 1.4),
+            Self::Expert => (0.4, 0.1, 1.6),
+            Self::Attention => (0.4, 0.2, 1.8),
+            Self::Memory => (0.2, 0.3, 1.15),
             Self::Fp8 => (0.2, 0.3, 1.2),
-            Self::Half => (0.6, 8.0, 1500.0),
-            Self::Launch => (0.5, 1e-6, 4e-5),
-            Self::Elementwise => (0.4, 0.5, 5.0),
-            Self::Host => (1.5, 1e-7, 3e-4),
-            Self::Step => (1.5, 1e-4, 3.0),
+            Self::Half => (0.7, 8.0, 1500.0),
+            Self::Elementwise => (0.5, 0.5, 6.0),
+            Self::Host => (2.0, 1e-6, 2e-3),
+            Self::Collective => (2.0, 1e-6, 5e-3),
+            Self::Kernel => (0.5, 0.5, 4.0),
             Self::Efficiency => (0.4, 0.02, 1.0),
             Self::Latency => (0.8, 1e-6, 1e-3),
             Self::OverlapLoss => (0.7, 0.02, 1.0),
@@ -154,6 +154,12 @@ fn parameters(samples: &[Sample]) -> BTreeMap<Parameter, Vec<usize>> {
         }
         let engine = Owner::Engine(row.engine.id.clone());
         add(engine.clone(), &[Figure::Elementwise, Figure::Host]);
+        if row.training.attention.is_empty() {
+            add(engine.clone(), &[Figure::Kernel]);
+        }
+        if row.tp > 1 || row.training.zero >= 2 || row.pipeline.stages.iter().any(|s| s.ep > 1) {
+            add(engine.clone(), &[Figure::Collective]);
+        }
         let overlap = row.training.engine_semantics.overlap;
         if overlap.tp || (overlap.dp && row.training.zero >= 2) {
             add(engine, &[Figure::OverlapLoss]);
@@ -192,7 +198,6 @@ fn default_of(p: &Parameter, start: &Calibration) -> f64 {
     match p.figure {
         Figure::Gemm | Figure::Expert | Figure::Attention | Figure::Memory | Figure::Fp8 => 1.0,
         Figure::Half => 64.0,
-        Figure::Launch => 4e-6,
         Figure::Elementwise => match &p.owner {
             Owner::Engine(id) => crate::engine::engines()
                 .iter()
@@ -200,8 +205,8 @@ fn default_of(p: &Parameter, start: &Calibration) -> f64 {
                 .map_or(1.0, |e| e.kernels.elementwise),
             _ => 1.0,
         },
-        Figure::Host => 1e-6,
-        Figure::Step => 1e-3,
+        Figure::Host | Figure::Collective => 2e-5,
+        Figure::Kernel => 1.0,
         Figure::Efficiency => 0.6,
         Figure::Latency => 1e-5,
         Figure::OverlapLoss => 0.1,
@@ -218,7 +223,6 @@ fn slot<'c>(calibration: &'c mut Calibration, p: &Parameter) -> &'c mut f64 {
                 Figure::Memory => &mut curve.memory,
                 Figure::Fp8 => &mut curve.fp8,
                 Figure::Half => &mut curve.half,
-                Figure::Launch => &mut curve.launch_s.0,
                 _ => &mut curve.gemm,
             }
         }
@@ -232,13 +236,16 @@ fn slot<'c>(calibration: &'c mut Calibration, p: &Parameter) -> &'c mut f64 {
             );
             let kernels = calibration.engines.entry(id.clone()).or_insert_with(|| FittedKernels {
                 elementwise,
-                host_s: Seconds(1e-6),
+                host_s: Seconds(2e-5),
+                collective_s: Seconds(2e-5),
+                attention: 1.0,
                 overlap_loss: 0.1,
                 ..FittedKernels::default()
             });
             match p.figure {
                 Figure::Host => &mut kernels.host_s.0,
-                Figure::Step => &mut kernels.step_s.0,
+                Figure::Collective => &mut kernels.collective_s.0,
+                Figure::Kernel => &mut kernels.attention,
                 Figure::OverlapLoss => &mut kernels.overlap_loss,
                 _ => &mut kernels.elementwise,
             }
@@ -267,7 +274,7 @@ pub fn fit(samples: &[Sample], start: &Calibration, rounds: usize) -> Calibratio
     let mut misses: Vec<f64> = samples.par_iter().map(|s| miss(s, &best)).collect();
     let penalty = |p: &Parameter, value: f64| {
         let (width, ..) = p.figure.prior();
-        0.05 * ((value / default_of(p, start)).ln() / width).powi(2)
+        0.02 * ((value / default_of(p, start)).ln() / width).powi(2)
     };
     let mut step = 0.3;
     for _ in 0..rounds {
@@ -282,7 +289,7 @@ pub fn fit(samples: &[Sample], start: &Calibration, rounds: usize) -> Calibratio
             let current: Vec<f64> = rows.iter().map(|&i| misses[i]).collect();
             let mut least = score(&current, now);
             let wide = match p.figure {
-                Figure::Host | Figure::Latency | Figure::Half | Figure::OverlapLoss => 3.0,
+                Figure::Host | Figure::Collective | Figure::Latency | Figure::Half | Figure::OverlapLoss => 3.0,
                 _ => 1.0,
             };
             for direction in [step * wide, -step * wide] {

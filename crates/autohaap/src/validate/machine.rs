@@ -99,7 +99,10 @@ pub(super) fn machine(case: &Case, assumed: &mut Vec<String>) -> Result<Machine,
     let shorthand = format!("{groups} @ {kind}:{cards}x{rate}Gb");
     let mut cluster =
         parse_cluster(&shorthand, &case.id).map_err(|p| p.0.first().map_or_else(String::new, |p| p.message.clone()))?;
-    let mut inside = None;
+    let mut inside = case
+        .text("intra_link")
+        .contains("links per GPU pair")
+        .then_some("nvlink-pairs");
     if mixed || case.text("intra_link").starts_with("PCIe 50 Gb/s") {
         inside = Some("cloud-pcie");
         for node in &mut cluster.nodes {

@@ -5,7 +5,7 @@
 //! rows of a group -> mean, worst, bias, rank correlation, regret; beside them two trivial baselines
 //! ```
 //!
-//! Rows that calibrate never count in a reported error. `use` is decided by [`case::Case::rule`], which sees no value.
+//! Rows that calibrate never count in a reported error. `use` is decided by [`case::rule`], which sees no value.
 
 pub mod baseline;
 pub mod case;

@@ -44,7 +44,7 @@ pub fn calibrated(row: &Expressed, calibration: &Calibration) -> Expressed {
     for device in row.cluster.device_types.values_mut() {
         device.curve = Some(calibration.curve(device).clone());
         if let Some(link) = row.inside.and_then(|name| calibration.networks.get(name)) {
-            if device.intra.fabric == Fabric::Bus {
+            if device.intra.fabric == Fabric::Bus || row.inside == Some("nvlink-pairs") {
                 device.intra.efficiency.value = link.efficiency;
                 device.intra.latency.value = link.latency_s;
                 device.intra.table.clear();
@@ -57,7 +57,9 @@ pub fn calibrated(row: &Expressed, calibration: &Calibration) -> Expressed {
             node.nic.latency.value = link.latency_s;
         }
     }
+    let gradient_bytes = row.training.engine_semantics.kernels.gradient_bytes;
     row.training.engine_semantics.kernels = row.engine.fitted(calibration);
+    row.training.engine_semantics.kernels.gradient_bytes = gradient_bytes;
     row
 }
 
@@ -90,7 +92,7 @@ pub fn predict(row: &Expressed) -> Result<Predicted, String> {
     };
     let mut at = 0;
     for (s, stage) in row.pipeline.stages.iter().enumerate() {
-        let live = live(row, s) / f64::from(stage.in_flight);
+        let live = live(row, s) / f64::from(stage.in_flight.max(1));
         for _ in 0..stage.replicas.iter().map(|r| r.devices.len()).sum::<usize>() {
             let Some(device) = prediction.devices.get(at) else {
                 break;
@@ -128,6 +130,8 @@ fn live(row: &Expressed, s: usize) -> f64 {
             ((2.0 * (p - 1.0 - s as f64) + (v - 1.0) * p + 1.0) / v).min(m)
         }
         Order::VShaped => f64::from(row.pipeline.stages[s].in_flight).min((p / 2.0).ceil()),
+        Order::ZeroBubble1p => p.min(m),
+        Order::ZeroBubble2p | Order::ZeroBubbleH2 => (2.0 * p).min(m),
         _ => f64::from(row.pipeline.stages[s].in_flight),
     }
 }
@@ -167,7 +171,7 @@ fn scheduled(row: &Expressed, prediction: &Prediction, entries: &[ProfileEntry])
             };
             (1.0 / f64::from(v), links)
         }
-        Order::ZeroBubble1p => {
+        Order::ZeroBubble1p | Order::ZeroBubbleH2 => {
             let phase = |name: &str| {
                 entries
                     .iter()
@@ -177,7 +181,8 @@ fn scheduled(row: &Expressed, prediction: &Prediction, entries: &[ProfileEntry])
                     .unwrap_or(1.0)
             };
             let (f, i, w) = (phase("F"), phase("I"), phase("W"));
-            ((f + i - w) / (f + i + w), 0.0)
+            let late = if row.order == Order::ZeroBubble1p { w } else { 2.0 * w };
+            ((f + i - late).max(0.0) / (f + i + w), 0.0)
         }
         Order::ZeroBubble2p => (0.0, 0.0),
     };

@@ -94,8 +94,10 @@ pub(super) fn model(case: &Case, assumed: &mut Vec<String>) -> Result<Model, Str
         250_680
     } else {
         size("vocab", 4).unwrap_or_else(|| {
-            assumed.push("vocabulary 51,200".into());
-            51_200
+            // A stage with one layer less for embedding and head says that the head weighs about a layer.
+            let size = if case.text("stage_layers").starts_with("first/last") { 32_000 } else { 51_200 };
+            assumed.push(format!("vocabulary {size}"));
+            size
         })
     };
     let seq = case.count("seq").unwrap_or(2048);
