@@ -290,11 +290,43 @@ pub(crate) struct ValidateArgs {
 
 /// `autohaap calibrate`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  autohaap calibrate all_reduce.txt --device A100-SXM-80GB -o measured.toml\n  \
+autohaap calibrate steps.csv\n  autohaap calibrate --published -o data/calibration/fitted.toml"
+)]
 pub(crate) struct CalibrateArgs {
-    /// Fitted figures to start from [default: the compiled-in ones].
+    /// Output of the nccl-tests, or step times as CSV with the columns of data/published.
+    pub(crate) files: Vec<String>,
+    /// Device that the nccl-tests ran on, by any of its names.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// Ranks of the nccl-tests, where their text does not list them.
+    #[arg(long, value_name = "N")]
+    pub(crate) ranks: Option<u32>,
+    /// Fit on the calibration rows of the published measurements instead.
+    #[arg(long, conflicts_with = "files")]
+    pub(crate) published: bool,
+    /// Predict every step time of this published group by a fit that has seen no row of its kind (see --by).
+    #[arg(long, value_name = "GROUP", conflicts_with = "files")]
+    pub(crate) held_out: Option<String>,
+    /// What is held out together.
+    #[arg(long, value_enum, default_value_t = ByArg::Model)]
+    pub(crate) by: ByArg,
+    /// Fitted figures to start from [default: none for --published, else the compiled-in ones].
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) start: Option<String>,
     /// File to write.
     #[arg(short, long, value_name = "FILE.toml")]
     pub(crate) output: Option<PathBuf>,
+}
+
+/// Rows held out together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ByArg {
+    /// All rows of a model.
+    Model,
+    /// All rows of a run.
+    Run,
+    /// All rows with equal tensor-parallel degree and number of stages.
+    Family,
 }

@@ -365,7 +365,8 @@ impl Unit<'_> {
             let issued = |weighted: bool| -> f64 {
                 let of = |o: &Operator| match o {
                     Operator::Gemm { .. } => 1.0,
-                    Operator::ExpertGemm { experts, .. } => (*experts as f64 / f64::from(self.shape.ep)).max(1.0),
+                    // A grouped product with its permutation and, in 8 bits, its casts.
+                    Operator::ExpertGemm { .. } => 4.0,
                     Operator::Attention { .. } if !self.flash && !weighted => 4.0,
                     _ if weighted => 0.0,
                     _ => 1.0,
@@ -428,7 +429,11 @@ impl Unit<'_> {
             (time, if overlap { compute - window } else { 0.0 })
         };
         let (forward, forward_used) = phase(sum[0], 1.0);
-        let (input_grad, backward_used) = phase(sum[1], 2.0);
+        let (mut input_grad, backward_used) = phase(sum[1], 2.0);
+        if self.kernels().backward_tp_hidden {
+            let hidden = (input_grad.tp.0 * (1.0 - self.kernels().overlap_loss)).min(sum[2]);
+            input_grad.tp = Seconds(input_grad.tp.0 - hidden);
+        }
         (cost.forward, cost.input_grad) = (forward, input_grad);
         cost.weight_grad.compute = Seconds(sum[2]);
         cost.recompute_selective.compute = Seconds(sum[3]);
@@ -555,9 +560,24 @@ impl Unit<'_> {
         cost.saved_selective = Bytes(if self.flash { all } else { all - core });
         let input = self.setting.model.hidden as f64 * self.element * tokens(Sharding::Replicated);
         cost.saved_full = Bytes(input.min(all));
+        if !self.kernels().fused_weight_grad {
+            let largest = self
+                .parts
+                .operators
+                .iter()
+                .map(|o| match o {
+                    Operator::Gemm { k, n, name, .. } if *name != "logits" => (*k * *n) as f64 / self.tp,
+                    _ => 0.0,
+                })
+                .fold(0.0, f64::max);
+            widest += largest * self.element;
+        }
         cost.working_set = Bytes(widest);
         // The gradient of the logits at the activation's precision.
-        cost.logits = Bytes(self.parts.logits_vocab as f64 * self.element * self.tokens / self.tp);
+        // An unfused loss also holds the fp32 copy of the logits and its gradient.
+        let unfused = if self.kernels().fused_loss { 0.0 } else { 8.0 };
+        cost.logits =
+            Bytes(self.parts.logits_vocab as f64 * (self.element + unfused) * self.tokens / self.tp);
     }
 
     /// ZeRO-3 gathers the weights in each pass and reduce-scatters gradients per micro-batch; ZeRO-2 only the latter.

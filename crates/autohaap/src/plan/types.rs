@@ -95,6 +95,10 @@ pub struct Kernels {
     pub attention: f64,
     /// Buffers of a stage boundary that an engine keeps per micro-batch in flight.
     pub pipe_buffers: f64,
+    /// Whether weight gradients are added to their accumulator inside the product: no two-byte copy of the largest one.
+    pub fused_weight_grad: bool,
+    /// Whether tensor-parallel collectives of the backward pass run under the weight-gradient products.
+    pub backward_tp_hidden: bool,
 }
 
 impl Default for Kernels {
@@ -110,6 +114,8 @@ impl Default for Kernels {
             collective_s: Seconds(0.0),
             attention: 1.0,
             pipe_buffers: 0.0,
+            fused_weight_grad: true,
+            backward_tp_hidden: false,
         }
     }
 }

@@ -120,6 +120,7 @@ fn order(case: &Case, chunks: u64, pp: u64, layers: u64) -> Order {
         s if s.starts_with("v-") => Order::VShaped,
         "1F1B-I" => Order::Interleaved(((layers + 2) / pp).max(1) as u32),
         _ if chunks > 1 => Order::Interleaved(chunks as u32),
+        s if s.starts_with("interleaved variant") => Order::Interleaved(2),
         _ => Order::Plain,
     }
 }
@@ -231,7 +232,7 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
         .collect();
     let order = order(case, one("vpp"), pp, model.atoms.len() as u64 - 2);
     let mode = recompute(case, &mut assumed);
-    let half = case.text("recompute").contains("selective AC") || case.text("recompute").contains("SAC");
+    let half = ["selective AC", "SAC", "moe"].iter().any(|w| case.text("recompute").contains(w));
     let mut stages = Vec::with_capacity(pp as usize);
     for (s, window) in cuts.windows(2).enumerate() {
         let replicas = (0..dp)
@@ -251,7 +252,7 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
             .collect();
         let recompute = match (mode, blocks.first(), blocks.last()) {
             (Recompute::None, ..) | (_, None, _) | (_, _, None) => Vec::new(),
-            // Per-operator checkpointing of the FSDP engines: about every other layer's work and memory.
+            // Per-operator checkpointing, or of the experts alone: about every other layer's work and memory.
             (Recompute::Full, Some(a), Some(b)) if half => (*a..=*b)
                 .step_by(2)
                 .map(|i| RecomputeRange {
@@ -281,6 +282,9 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
         Some(AttentionKernel::Unfused)
     };
     let mut semantics = engine.semantics();
+    if engine.id.starts_with("torchtitan") {
+        semantics.overlap.tp = case.text("notes").contains("async TP");
+    }
     if case.text("precision").contains("z0 + own ZeRO-1") {
         // Two-byte gradients and their four-byte accumulator.
         semantics.kernels.gradient_bytes = 6.0;
@@ -291,6 +295,8 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
         precision: precision(case.text("precision"))?,
         optimizer: Optimizer::Adam,
         zero: match zero(case.text("shard")) {
+            // The benchmark's scripts use the distributed optimizer where gradients are accumulated by Megatron core.
+            0 if case.text("shard") == "not checked" && case.text("framework").contains("core_v0.6.0") => 1,
             // With pipelines, weights stay gathered over the micro-batches of a step.
             z if z >= 2 && pp > 1 => 1,
             z => z,
@@ -331,6 +337,8 @@ fn engine(case: &Case) -> &'static Engine {
     let framework = case.text("framework");
     let name = if framework == "Megatron-LM" {
         "Megatron-LM@2021"
+    } else if case.text("precision").contains("eager") {
+        "torchtitan eager"
     } else {
         framework
     };
@@ -349,10 +357,13 @@ fn sequence_parallel(case: &Case) -> bool {
 
 fn recompute(case: &Case, assumed: &mut Vec<String>) -> Recompute {
     let text = case.text("recompute");
-    if text.starts_with("full") || text.contains("selective AC") || text.contains("SAC") {
+    if text.starts_with("full") || text.contains("selective AC") || text.contains("SAC") || text.contains("moe") {
         Recompute::Full
     } else if text.starts_with("selective(attn)") || text.contains("recompute-activations") {
         Recompute::Selective
+    } else if text.is_empty() && case.text("framework") == "Megatron-LM" {
+        assumed.push("full recompute, as the engine's examples of that time".into());
+        Recompute::Full
     } else if text.starts_with("DeepSpeed default") {
         assumed.push("checkpointed activations".into());
         Recompute::Full

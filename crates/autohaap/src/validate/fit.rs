@@ -79,6 +79,18 @@ pub struct Sample {
     weight: f64,
 }
 
+impl Sample {
+    /// Devices of the row's cluster.
+    pub fn devices(&self) -> impl Iterator<Item = &crate::cluster::DeviceType> {
+        self.row.cluster.device_types.values()
+    }
+}
+
+/// Mean absolute logarithmic error of samples under a calibration.
+pub fn remaining(samples: &[Sample], calibration: &Calibration) -> f64 {
+    samples.iter().map(|s| miss(s, calibration).abs()).sum::<f64>() / samples.len().max(1) as f64
+}
+
 /// The step-time rows among cases that can be expressed, with weights.
 pub fn samples(cases: &[Case], wanted: impl Fn(&Case) -> bool + Sync) -> Vec<Sample> {
     let mut all: Vec<Sample> = cases
@@ -354,4 +366,79 @@ fn basis(calibration: &mut Calibration, parameters: &BTreeMap<Parameter, Vec<usi
             }
         }
     }
+}
+
+/// How rows are held out together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HoldOut {
+    /// All rows of a model.
+    Model,
+    /// All rows of a run.
+    Run,
+    /// All rows with equal tensor-parallel degree and stages.
+    Family,
+}
+
+impl HoldOut {
+    fn key(self, case: &Case) -> String {
+        match self {
+            Self::Model => case.text("model").to_owned(),
+            Self::Run => case.run(),
+            Self::Family => format!("tp{} pp{}", case.text("tp"), case.text("pp")),
+        }
+    }
+}
+
+/// Errors of the step times of a group, each row predicted by a fit that has seen no row of its model, run or family. The
+/// fit starts from nothing and may use the other rows of the group and the calibration rows of groups that share a device,
+/// engine or network with it.
+pub fn held_out(cases: &[Case], group: &str, by: HoldOut, rounds: usize) -> Vec<(String, f64)> {
+    let mut opened: Vec<Case> = cases.to_vec();
+    for case in &mut opened {
+        if case.group == group && case.used_for == Use::Test {
+            case.used_for = Use::Calibration;
+        }
+    }
+    let all = samples(&opened, |_| true);
+    let owners: BTreeMap<Owner, BTreeSet<usize>> =
+        parameters(&all)
+            .into_iter()
+            .fold(BTreeMap::new(), |mut map, (p, rows)| {
+                map.entry(p.owner).or_insert_with(BTreeSet::new).extend(rows);
+                map
+            });
+    let touched: BTreeSet<usize> = owners
+        .values()
+        .filter(|rows| rows.iter().any(|&i| all[i].case.group == group))
+        .flatten()
+        .copied()
+        .collect();
+    let related: Vec<Sample> = all
+        .into_iter()
+        .enumerate()
+        .filter(|(i, _)| touched.contains(i))
+        .map(|(_, s)| s)
+        .collect();
+    let keys: BTreeSet<String> = related
+        .iter()
+        .filter(|s| s.case.group == group)
+        .map(|s| by.key(&s.case))
+        .collect();
+    let mut errors = Vec::new();
+    for key in keys {
+        let (out, kept): (Vec<&Sample>, Vec<&Sample>) = related
+            .iter()
+            .partition(|s| s.case.group == group && by.key(&s.case) == key);
+        let kept: Vec<Sample> = kept
+            .into_iter()
+            .map(|s| Sample {
+                case: s.case.clone(),
+                row: s.row.clone(),
+                weight: s.weight,
+            })
+            .collect();
+        let fitted = fit(&kept, &Calibration::default(), rounds);
+        errors.extend(out.iter().map(|s| (s.case.id.clone(), miss(s, &fitted).exp() - 1.0)));
+    }
+    errors
 }

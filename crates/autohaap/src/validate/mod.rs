@@ -14,6 +14,7 @@ pub mod fit;
 pub mod goals;
 mod machine;
 pub mod oracle;
+pub mod own;
 pub mod predict;
 pub mod published;
 pub mod quantity;

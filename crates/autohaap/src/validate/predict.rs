@@ -5,6 +5,7 @@ use super::express::{Expressed, Order};
 use super::quantity::{self, Quantity};
 use crate::cluster::{Fabric, Precision};
 use crate::cost::atom::Setting;
+use crate::cost::memory::RESERVE_SHARE;
 use crate::cost::pipeline::{StageTime, run};
 use crate::cost::price::{Cache, price};
 use crate::plan::{MemoryItems, Prediction, ProfileEntry};
@@ -48,6 +49,10 @@ pub fn calibrated(row: &Expressed, calibration: &Calibration) -> Expressed {
                 device.intra.efficiency.value = link.efficiency;
                 device.intra.latency.value = link.latency_s;
                 device.intra.table.clear();
+                // Without bridges between pairs.
+                if device.intra.fabric == Fabric::Bus {
+                    device.intra.pair_bandwidth = device.intra.bandwidth.clone();
+                }
             }
         }
     }
@@ -104,7 +109,8 @@ pub fn predict(row: &Expressed) -> Result<Predicted, String> {
             let allocated = statics + activations + m.working_set.0 + m.logits.0 + m.buffers.0;
             let reserved = allocated * (1.0 + row.engine.fragmentation);
             let in_use = reserved + row.engine.context_gib * GIB;
-            peak.fits &= in_use <= m.limit.0;
+            // The allocator cannot hand out the last part of the memory.
+            peak.fits &= in_use <= m.limit.0 * (1.0 - RESERVE_SHARE);
             if s == 0 {
                 peak.first_activations = peak.first_activations.max(activations);
             }

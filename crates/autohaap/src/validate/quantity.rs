@@ -137,6 +137,7 @@ pub fn of(case: &Case) -> Result<Quantity, String> {
         m if m.contains("nvidia-smi") => Quantity::InUse,
         m if m.contains("reserved") => Quantity::Reserved,
         "peak_memory(max over ranks)" | "memory" => Quantity::Reserved,
+        m if m.contains("(steady)") => Quantity::Statics,
         m if m.contains("memory") || m.contains("allocated") => Quantity::Allocated,
         other => return Err(format!("the metric `{other}` is not predicted")),
     })

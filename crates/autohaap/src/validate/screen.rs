@@ -112,3 +112,58 @@ pub fn screen(report: &Report) -> String {
     }
     out
 }
+
+/// The groups as a table for documents.
+pub fn markdown(groups: &[Group]) -> String {
+    let mut out = String::from(
+        "| group | kind | rows | mean % | max % | bias % | rank | regret % | M0 % | M1 % | goal % | held out % |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for g in groups.iter().filter(|g| g.n > 0) {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {:+.1} | {} | {} | {} | {} | {} | {} |",
+            g.group,
+            g.kind,
+            g.n,
+            percent(Some(g.mape)),
+            percent(Some(g.max)),
+            100.0 * g.bias,
+            two(g.spearman),
+            percent(g.regret),
+            percent(g.m0_mape),
+            percent(g.m1_mape),
+            percent(g.goal),
+            percent(super::goals::find(&g.group, g.kind).and_then(|goal| goal.held_out)),
+        );
+    }
+    out
+}
+
+/// The worst rows as a table for documents.
+pub fn worst_rows(report: &Report, count: usize) -> String {
+    let mut rows: Vec<_> = report
+        .rows
+        .iter()
+        .filter(|r| r.status == "test" && r.kind != "fit" && r.error.is_some())
+        .collect();
+    rows.sort_by(|a, b| {
+        let size = |e: Option<f64>| e.unwrap_or(0.0).abs();
+        size(b.error).total_cmp(&size(a.error)).then(a.id.cmp(&b.id))
+    });
+    let mut out = String::from("| row | model | kind | measured | predicted | error % |\n|---|---|---|---|---|---|\n");
+    for r in rows.iter().take(count) {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {:.4} {} | {:.4} | {:+.1} |",
+            r.id,
+            r.model,
+            r.kind,
+            r.expected.unwrap_or(0.0),
+            r.unit,
+            r.predicted.unwrap_or(0.0),
+            100.0 * r.error.unwrap_or(0.0)
+        );
+    }
+    out
+}

@@ -20,3 +20,4 @@ mod plan_io;
 mod plan_rules;
 mod search_generator;
 mod search_properties;
+mod validate;
