@@ -313,7 +313,11 @@ impl Unit<'_> {
                         Sharding::Replicated => self.tokens / self.sequence,
                         Sharding::Expert => self.routed_tokens(),
                     };
-                let bytes = elements * self.element * self.kernels().elementwise;
+                let factor = match sharding {
+                    Sharding::Expert => self.kernels().routing,
+                    _ => self.kernels().elementwise,
+                };
+                let bytes = elements * self.element * factor;
                 let time = self.launch() + bytes / self.rates.memory.0;
                 // Backward reads the saved input and the gradient and writes one gradient.
                 (time, 1.5 * time, 0.0, 0.0)
@@ -444,11 +448,8 @@ impl Unit<'_> {
     fn statics(&self, cost: &mut AtomCost) {
         let training = self.setting.training;
         let (weight, gradient, state) = bytes_per_parameter(training);
-        let shards = if self.shape.stage_replicas > 1 {
-            f64::from(self.shape.stage_replicas)
-        } else {
-            1.0
-        };
+        // Ranks of a context-parallel group share the states like replicas do.
+        let shards = f64::from((self.shape.stage_replicas * self.shape.cp).max(1));
         let weight_shards = if training.zero >= 3 { shards } else { 1.0 };
         let gradient_shards = if training.zero >= 2 { shards } else { 1.0 };
         // The all-reduce that costs as much as reducing gradients and, under ZeRO, gathering weights.

@@ -66,6 +66,7 @@ impl Engine {
                 overlap_loss: fit.overlap_loss,
                 collective_s: fit.collective_s,
                 attention: fit.attention,
+                routing: fit.routing,
                 ..self.kernels
             },
         }

@@ -93,6 +93,8 @@ pub struct Kernels {
     pub collective_s: Seconds,
     /// Time of flash attention relative to a causal kernel of the device's own library.
     pub attention: f64,
+    /// Memory traffic of routing, dispatch and combine of experts relative to one read and one write of each copy.
+    pub routing: f64,
     /// Buffers of a stage boundary that an engine keeps per micro-batch in flight.
     pub pipe_buffers: f64,
     /// Whether weight gradients are added to their accumulator inside the product: no two-byte copy of the largest one.
@@ -113,6 +115,7 @@ impl Default for Kernels {
             overlap_loss: 0.0,
             collective_s: Seconds(0.0),
             attention: 1.0,
+            routing: 1.0,
             pipe_buffers: 0.0,
             fused_weight_grad: true,
             backward_tp_hidden: false,

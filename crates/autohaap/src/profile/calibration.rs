@@ -45,6 +45,9 @@ pub struct FittedKernels {
     pub collective_s: Seconds,
     /// Time of flash attention relative to a causal kernel of the device's own library.
     pub attention: f64,
+    /// Memory traffic of routing, dispatch and combine of experts.
+    #[serde(default = "one")]
+    pub routing: f64,
     /// What it was fitted on.
     #[serde(default)]
     pub basis: Basis,
@@ -59,6 +62,10 @@ pub struct FittedCurve {
     /// What it was fitted on.
     #[serde(default)]
     pub basis: Basis,
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 /// A network with its basis.

@@ -53,6 +53,8 @@ pub struct Expressed {
     pub tp: u32,
     /// Data-parallel ways.
     pub dp: u32,
+    /// Element-wise traffic beyond the engine's: 2 where its kernels run eagerly instead of compiled.
+    pub elementwise: f64,
     /// What the row does not state.
     pub assumed: Vec<String>,
 }
@@ -328,6 +330,7 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
         devices: gpus as u32,
         tp: tp as u32,
         dp: dp as u32,
+        elementwise: if case.text("precision").contains("eager") { 2.0 } else { 1.0 },
         assumed,
     })
 }
@@ -337,8 +340,6 @@ fn engine(case: &Case) -> &'static Engine {
     let framework = case.text("framework");
     let name = if framework == "Megatron-LM" {
         "Megatron-LM@2021"
-    } else if case.text("precision").contains("eager") {
-        "torchtitan eager"
     } else {
         framework
     };

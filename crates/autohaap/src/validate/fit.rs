@@ -40,6 +40,7 @@ enum Figure {
     Host,
     Collective,
     Kernel,
+    Routing,
     Efficiency,
     Latency,
     OverlapLoss,
@@ -59,6 +60,7 @@ impl Figure {
             Self::Host => (2.0, 1e-6, 2e-3),
             Self::Collective => (2.0, 1e-6, 5e-3),
             Self::Kernel => (0.5, 0.5, 4.0),
+            Self::Routing => (1.0, 0.5, 30.0),
             Self::Efficiency => (0.4, 0.02, 1.0),
             Self::Latency => (0.8, 1e-6, 1e-3),
             Self::OverlapLoss => (0.7, 0.02, 1.0),
@@ -169,6 +171,9 @@ fn parameters(samples: &[Sample]) -> BTreeMap<Parameter, Vec<usize>> {
         if row.training.attention.is_empty() {
             add(engine.clone(), &[Figure::Kernel]);
         }
+        if !sample.case.text("moe").is_empty() {
+            add(engine.clone(), &[Figure::Routing]);
+        }
         if row.tp > 1 || row.training.zero >= 2 || row.pipeline.stages.iter().any(|s| s.ep > 1) {
             add(engine.clone(), &[Figure::Collective]);
         }
@@ -218,7 +223,7 @@ fn default_of(p: &Parameter, start: &Calibration) -> f64 {
             _ => 1.0,
         },
         Figure::Host | Figure::Collective => 2e-5,
-        Figure::Kernel => 1.0,
+        Figure::Kernel | Figure::Routing => 1.0,
         Figure::Efficiency => 0.6,
         Figure::Latency => 1e-5,
         Figure::OverlapLoss => 0.1,
@@ -251,6 +256,7 @@ fn slot<'c>(calibration: &'c mut Calibration, p: &Parameter) -> &'c mut f64 {
                 host_s: Seconds(2e-5),
                 collective_s: Seconds(2e-5),
                 attention: 1.0,
+                routing: 1.0,
                 overlap_loss: 0.1,
                 ..FittedKernels::default()
             });
@@ -258,6 +264,7 @@ fn slot<'c>(calibration: &'c mut Calibration, p: &Parameter) -> &'c mut f64 {
                 Figure::Host => &mut kernels.host_s.0,
                 Figure::Collective => &mut kernels.collective_s.0,
                 Figure::Kernel => &mut kernels.attention,
+                Figure::Routing => &mut kernels.routing,
                 Figure::OverlapLoss => &mut kernels.overlap_loss,
                 _ => &mut kernels.elementwise,
             }
@@ -288,10 +295,26 @@ pub fn fit(samples: &[Sample], start: &Calibration, rounds: usize) -> Calibratio
         let (width, ..) = p.figure.prior();
         0.02 * ((value / default_of(p, start)).ln() / width).powi(2)
     };
-    let mut step = 0.3;
+    let mut steps: BTreeMap<&Parameter, f64> = parameters
+        .keys()
+        .map(|p| {
+            let wide = match p.figure {
+                Figure::Host | Figure::Collective | Figure::Latency | Figure::Half | Figure::OverlapLoss => 0.9,
+                Figure::Routing | Figure::Efficiency => 0.5,
+                _ => 0.2,
+            };
+            (p, wide)
+        })
+        .collect();
     for _ in 0..rounds {
-        let mut moved = false;
+        let mut open = false;
         for (p, rows) in &parameters {
+            let step = steps.get(p).copied().unwrap_or(0.0);
+            if step < 0.008 {
+                continue;
+            }
+            open = true;
+            let mut moved = false;
             let (_, low, high) = p.figure.prior();
             let now = *slot(&mut best, p);
             let score = |m: &[f64], value: f64| -> f64 {
@@ -300,11 +323,7 @@ pub fn fit(samples: &[Sample], start: &Calibration, rounds: usize) -> Calibratio
             };
             let current: Vec<f64> = rows.iter().map(|&i| misses[i]).collect();
             let mut least = score(&current, now);
-            let wide = match p.figure {
-                Figure::Host | Figure::Collective | Figure::Latency | Figure::Half | Figure::OverlapLoss => 3.0,
-                _ => 1.0,
-            };
-            for direction in [step * wide, -step * wide] {
+            for direction in [step, -step] {
                 let mut value = now;
                 for _ in 0..4 {
                     let next = (value * f64::exp(direction)).clamp(low, high);
@@ -324,12 +343,12 @@ pub fn fit(samples: &[Sample], start: &Calibration, rounds: usize) -> Calibratio
                     }
                 }
             }
-        }
-        if !moved {
-            step /= 2.0;
-            if step < 0.01 {
-                break;
+            if !moved {
+                steps.insert(p, step * 0.4);
             }
+        }
+        if !open {
+            break;
         }
     }
     basis(&mut best, &parameters, &misses);

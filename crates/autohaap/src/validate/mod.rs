@@ -50,7 +50,7 @@ pub struct Row {
     pub expected: Option<f64>,
     /// Predicted value.
     pub predicted: Option<f64>,
-    /// predicted / expected - 1 (for `fit`: predicted - expected).
+    /// predicted / expected - 1 (for `fit` and `bubble`: predicted - expected).
     pub error: Option<f64>,
     /// `test`, `calibration`, `excluded`, `not-expressed`, `weak` (a failure without a recorded cause).
     pub status: &'static str,
@@ -222,7 +222,12 @@ fn finish(row: &mut Row, case: &Case, quantity: Quantity, value: f64, fitted: &E
         row.reason = "no positive measured value".into();
         return;
     };
-    row.error = Some(value / expected - 1.0);
+    // Idle shares are compared by their difference: near zero a relative error says nothing.
+    row.error = Some(if quantity == Quantity::Bubble {
+        value - expected
+    } else {
+        value / expected - 1.0
+    });
     if row.kind == "time" {
         row.time_error = Some(if quantity.is_rate() {
             expected / value - 1.0

@@ -64,6 +64,7 @@ pub fn calibrated(row: &Expressed, calibration: &Calibration) -> Expressed {
     }
     let gradient_bytes = row.training.engine_semantics.kernels.gradient_bytes;
     row.training.engine_semantics.kernels = row.engine.fitted(calibration);
+    row.training.engine_semantics.kernels.elementwise *= row.elementwise;
     row.training.engine_semantics.kernels.gradient_bytes = gradient_bytes;
     row
 }
