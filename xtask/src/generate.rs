@@ -81,9 +81,10 @@ fn published(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut files = Vec::new();
     for (name, _) in validate::published::SOURCES {
         let path = PathBuf::from("data/published").join(name).join("cases.csv");
-        let text = fs::read_to_string(root.join(&path)).with_context(|| format!("cannot read {}", path.display()))?;
-        let written =
-            validate::case::with_use_column(&text, name).map_err(|p| anyhow::anyhow!("{}: {p}", path.display()))?;
+        let text = fs::read_to_string(root.join(&path))
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let written = validate::case::with_use_column(&text, name)
+            .map_err(|p| anyhow::anyhow!("{}: {p}", path.display()))?;
         files.push((path, written));
     }
     Ok(files)

@@ -312,7 +312,7 @@ pub(crate) struct CalibrateArgs {
     /// What is held out together.
     #[arg(long, value_enum, default_value_t = ByArg::Model)]
     pub(crate) by: ByArg,
-    /// Fitted figures to start from [default: none for --published, else the compiled-in ones].
+    /// Fitted figures to start from [default: the compiled-in ones].
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) start: Option<String>,
     /// File to write.

@@ -33,7 +33,11 @@ pub(crate) fn run(cli: &Cli, args: &ValidateArgs) -> Result<ExitStatus, Failure>
         (None, None) => oracle::check(oracle::PUBLISHED, "oracles.csv")?,
         (Some(path), _) => oracle::check(&input::read(path)?, path)?,
     };
-    let report = Report { groups, rows, oracles };
+    let report = Report {
+        groups,
+        rows,
+        oracles,
+    };
     if cli.json() {
         let mut answer = serde_json::to_value(&report).unwrap_or_default();
         if let Some(map) = answer.as_object_mut() {
@@ -70,7 +74,7 @@ pub(crate) fn calibrate(cli: &Cli, args: &CalibrateArgs) -> Result<ExitStatus, F
     }
     let text = if args.published {
         let start = match &args.start {
-            None => Calibration::default(),
+            None => calibration::builtin().clone(),
             Some(path) => read_calibration(path)?,
         };
         let samples = fit::samples(&validate::published_cases()?, |_| true);
@@ -109,7 +113,11 @@ fn measured(args: &CalibrateArgs) -> Result<String, Failure> {
     };
     let mut text = String::from("# Part of a cluster file, written by `autohaap calibrate`.\n\n");
     if cases.is_empty() && points.is_empty() {
-        return Err(nothing("no measurement is given", "pass nccl-tests output or a CSV of step times").into());
+        return Err(nothing(
+            "no measurement is given",
+            "pass nccl-tests output or a CSV of step times",
+        )
+        .into());
     }
     let samples = fit::samples(&cases, |_| true);
     if !cases.is_empty() && samples.is_empty() {
@@ -130,7 +138,11 @@ fn measured(args: &CalibrateArgs) -> Result<String, Failure> {
         }
     }
     if devices.is_empty() {
-        return Err(nothing("the device is not named", "say which device it was: `--device A100-SXM-80GB`").into());
+        return Err(nothing(
+            "the device is not named",
+            "say which device it was: `--device A100-SXM-80GB`",
+        )
+        .into());
     }
     for device in &devices {
         let own_link = args.device.is_none() || args.device.as_ref().is_some_and(|_| device == &devices[0]);
@@ -138,7 +150,11 @@ fn measured(args: &CalibrateArgs) -> Result<String, Failure> {
         text += &own::fragment(device, fitted.as_ref(), link);
         if let Some(f) = fitted.as_ref() {
             let basis = fit::remaining(&samples, f);
-            text += &format!("# {} step times, mean error left {:.1} %\n", samples.len(), 100.0 * basis);
+            text += &format!(
+                "# {} step times, mean error left {:.1} %\n",
+                samples.len(),
+                100.0 * basis
+            );
         }
         text.push('\n');
     }

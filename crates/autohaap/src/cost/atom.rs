@@ -299,7 +299,8 @@ impl Unit<'_> {
                 window,
             } => self.attention(heads as f64 / self.tp, (qk_dim + v_dim) as f64, window),
             Operator::Scan { flops_per_token } => {
-                let time = self.launch() + flops_per_token as f64 * self.tokens / self.tp / self.rates.attention.0;
+                let time =
+                    self.launch() + flops_per_token as f64 * self.tokens / self.tp / self.rates.attention.0;
                 (time, 2.0 * time, 0.0, 0.0)
             }
             Operator::Memory {
@@ -532,7 +533,11 @@ impl Unit<'_> {
                 Operator::Attention { heads, .. } if !self.flash => {
                     // Without flash the softmax output stays, under dropout also its mask and the dropped-out copy.
                     let elements = heads as f64 / self.tp * self.tokens * seq;
-                    let dropped = if self.kernels().dropout { self.element + 1.0 } else { 0.0 };
+                    let dropped = if self.kernels().dropout {
+                        self.element + 1.0
+                    } else {
+                        0.0
+                    };
                     let scores = elements * (self.element + dropped);
                     all += scores;
                     core += scores;

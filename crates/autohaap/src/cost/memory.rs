@@ -217,8 +217,11 @@ fn items(
     let neighbours = f64::from(u32::from(!boundary.first) + u32::from(!boundary.last));
     // Engines that keep input and output of every micro-batch in flight hold them whole where the stream is not divided.
     let kernels = &setting.training.engine_semantics.kernels;
-    let kept = if setting.training.sequence_parallel { slice } else { slice * f64::from(boundary.tp) }
-        * (kernels.pipe_buffers * f64::from(in_flight) * f64::from(u32::from(neighbours > 0.0)));
+    let kept = if setting.training.sequence_parallel {
+        slice
+    } else {
+        slice * f64::from(boundary.tp)
+    } * (kernels.pipe_buffers * f64::from(in_flight) * f64::from(u32::from(neighbours > 0.0)));
     let transient = peaks.working_set + peaks.recomputed;
     // Logits and layer work do not meet: the larger counts.
     let (working_set, logits) = if peaks.logits > transient {

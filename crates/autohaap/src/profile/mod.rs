@@ -94,8 +94,13 @@ impl Rates {
             Precision::Fp8 => Precision::Fp16,
             other => other,
         };
-        let narrow = if precision == Precision::Fp8 { curve.fp8 } else { 1.0 };
-        let rate = |class, factor: f64, precision| FlopRate(peak(precision) * share(class, factor) * speed_factor);
+        let narrow = if precision == Precision::Fp8 {
+            curve.fp8
+        } else {
+            1.0
+        };
+        let rate =
+            |class, factor: f64, precision| FlopRate(peak(precision) * share(class, factor) * speed_factor);
         Self {
             gemm: rate(OperatorClass::Gemm, curve.gemm * narrow, precision),
             gemm_wide: rate(OperatorClass::Gemm, curve.gemm, wide),

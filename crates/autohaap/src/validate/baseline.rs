@@ -54,7 +54,8 @@ pub fn terms(row: &Expressed) -> Terms {
     let d = f64::from(row.dp);
     let gradients = row.model.parameters_total() as f64 * 2.0 / (tp * p);
     let node = &row.cluster.nodes[0];
-    let nic = f64::from(node.nic_count.value) * node.nic.bandwidth.value.0 / tp.min(f64::from(node.devices()));
+    let nic =
+        f64::from(node.nic_count.value) * node.nic.bandwidth.value.0 / tp.min(f64::from(node.devices()));
     Terms {
         compute: flops / peak.max(1.0) * (1.0 + (p - 1.0) / (m * v)),
         bus: if tp > 1.0 {

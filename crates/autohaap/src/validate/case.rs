@@ -86,7 +86,6 @@ impl Case {
     pub fn run(&self) -> String {
         RUN.iter().map(|c| self.text(c)).collect::<Vec<_>>().join("|")
     }
-
 }
 
 /// What the fixed rule says of the rows of one source: rows that the source suspects are excluded; of the runs left the
@@ -206,13 +205,7 @@ pub fn with_use_column(text: &str, name: &str) -> Result<String, Problems> {
     for (case, used) in cases.iter().zip(rule(&cases)) {
         let row: Vec<&str> = header
             .iter()
-            .map(|h| {
-                if h == "use" {
-                    used.name()
-                } else {
-                    case.text(h)
-                }
-            })
+            .map(|h| if h == "use" { used.name() } else { case.text(h) })
             .collect();
         writer.write_record(row).map_err(|e| failed(&e))?;
     }

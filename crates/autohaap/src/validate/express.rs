@@ -8,7 +8,8 @@ use crate::engine::{Engine, engine_of};
 use crate::model::{AtomKind, Model};
 use crate::plan::uniform::even_cut;
 use crate::plan::{
-    AttentionKernel, Optimizer, Pipeline, Recompute, RecomputeRange, Replica, Schedule, ScheduleKind, Stage, Training,
+    AttentionKernel, Optimizer, Pipeline, Recompute, RecomputeRange, Replica, Schedule, ScheduleKind, Stage,
+    Training,
 };
 
 /// Order of work of a row, as far as it departs from 1F1B.
@@ -154,7 +155,9 @@ fn cuts(case: &Case, model: &Model, pp: usize) -> Result<Vec<usize>, String> {
                     d => (d - 3).min(blocks) + 1,
                 }
             } else {
-                return Err(format!("{sum} modules are neither the {blocks} layers nor a known list of modules"));
+                return Err(format!(
+                    "{sum} modules are neither the {blocks} layers nor a known list of modules"
+                ));
             });
         }
     } else {
@@ -200,7 +203,9 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
     let (tp, pp, cp, ep) = (one("tp"), one("pp"), one("cp"), one("ep"));
     let dp = case.count("dp").unwrap_or(gpus / (tp * pp * cp).max(1)).max(1);
     if tp * pp * cp * dp != gpus {
-        return Err(format!("tp {tp} x pp {pp} x cp {cp} x dp {dp} is not {gpus} devices"));
+        return Err(format!(
+            "tp {tp} x pp {pp} x cp {cp} x dp {dp} is not {gpus} devices"
+        ));
     }
     let seq = case.count("seq").or_else(|| {
         assumed.push("sequences of 4,096".into());
@@ -224,7 +229,9 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
     };
     let micro_batches = gbs / (mbs * dp).max(1);
     if mbs == 0 || micro_batches == 0 || micro_batches > 1_000_000 {
-        return Err(format!("a global batch of {gbs} is less than {dp} micro-batches of {mbs}"));
+        return Err(format!(
+            "a global batch of {gbs} is less than {dp} micro-batches of {mbs}"
+        ));
     }
     let cuts = cuts(case, &model, pp as usize)?;
     let addresses: Vec<String> = cluster
@@ -234,7 +241,9 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
         .collect();
     let order = order(case, one("vpp"), pp, model.atoms.len() as u64 - 2);
     let mode = recompute(case, &mut assumed);
-    let half = ["selective AC", "SAC", "moe"].iter().any(|w| case.text("recompute").contains(w));
+    let half = ["selective AC", "SAC", "moe"]
+        .iter()
+        .any(|w| case.text("recompute").contains(w));
     let mut stages = Vec::with_capacity(pp as usize);
     for (s, window) in cuts.windows(2).enumerate() {
         let replicas = (0..dp)
@@ -267,7 +276,9 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
                 mode,
             }],
         };
-        let experts = model.atoms[window[0]..window[1]].iter().any(|a| a.kind == AtomKind::Moe);
+        let experts = model.atoms[window[0]..window[1]]
+            .iter()
+            .any(|a| a.kind == AtomKind::Moe);
         stages.push(Stage {
             atoms: [window[0], window[1]],
             in_flight: depth.min(micro_batches) as u32,
@@ -288,8 +299,8 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
         semantics.overlap.tp = case.text("notes").contains("async TP");
     }
     if case.text("precision").contains("z0 + own ZeRO-1") {
-        // Two-byte gradients and their four-byte accumulator.
-        semantics.kernels.gradient_bytes = 6.0;
+        // Two-byte gradients, their four-byte accumulator and the flat copy that is reduced.
+        semantics.kernels.gradient_bytes = 8.0;
     }
     let training = Training {
         seq_len: seq,
@@ -330,7 +341,11 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
         devices: gpus as u32,
         tp: tp as u32,
         dp: dp as u32,
-        elementwise: if case.text("precision").contains("eager") { 2.0 } else { 1.0 },
+        elementwise: if case.text("precision").contains("eager") {
+            2.0
+        } else {
+            1.0
+        },
         assumed,
     })
 }
@@ -340,6 +355,9 @@ fn engine(case: &Case) -> &'static Engine {
     let framework = case.text("framework");
     let name = if framework == "Megatron-LM" {
         "Megatron-LM@2021"
+    } else if case.text("stage_devices").contains("xTP") {
+        // Consumer cards without access to each other's memory.
+        "Sailor staged"
     } else {
         framework
     };
@@ -358,7 +376,11 @@ fn sequence_parallel(case: &Case) -> bool {
 
 fn recompute(case: &Case, assumed: &mut Vec<String>) -> Recompute {
     let text = case.text("recompute");
-    if text.starts_with("full") || text.contains("selective AC") || text.contains("SAC") || text.contains("moe") {
+    if text.starts_with("full")
+        || text.contains("selective AC")
+        || text.contains("SAC")
+        || text.contains("moe")
+    {
         Recompute::Full
     } else if text.starts_with("selective(attn)") || text.contains("recompute-activations") {
         Recompute::Selective

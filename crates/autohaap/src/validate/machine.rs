@@ -71,7 +71,10 @@ fn network(text: &str, per_node: u64) -> (&'static str, &'static str, u64, u64) 
 /// # Errors
 /// A sentence on what cannot be expressed.
 pub(super) fn machine(case: &Case, assumed: &mut Vec<String>) -> Result<Machine, String> {
-    let gpus = case.count("gpus").filter(|g| (1..=100_000).contains(g)).ok_or("no device count")?;
+    let gpus = case
+        .count("gpus")
+        .filter(|g| (1..=100_000).contains(g))
+        .ok_or("no device count")?;
     let stages = case.text("stage_devices");
     if stages.contains("xTP") {
         return replicas(stages);
@@ -97,8 +100,8 @@ pub(super) fn machine(case: &Case, assumed: &mut Vec<String>) -> Result<Machine,
         format!("{}x{per_node} {}", gpus / per_node, device(text))
     };
     let shorthand = format!("{groups} @ {kind}:{cards}x{rate}Gb");
-    let mut cluster =
-        parse_cluster(&shorthand, &case.id).map_err(|p| p.0.first().map_or_else(String::new, |p| p.message.clone()))?;
+    let mut cluster = parse_cluster(&shorthand, &case.id)
+        .map_err(|p| p.0.first().map_or_else(String::new, |p| p.message.clone()))?;
     let mut inside = case
         .text("intra_link")
         .contains("links per GPU pair")
@@ -122,13 +125,16 @@ pub(super) fn machine(case: &Case, assumed: &mut Vec<String>) -> Result<Machine,
 fn replicas(stages: &str) -> Result<Machine, String> {
     let mut groups = Vec::new();
     for replica in stages.split(['|', '+']) {
-        let (name, tp) = replica.trim().split_once("xTP").ok_or("a replica without TP degree")?;
+        let (name, tp) = replica
+            .trim()
+            .split_once("xTP")
+            .ok_or("a replica without TP degree")?;
         let tp = leading(tp).ok_or("a replica without TP degree")?;
         groups.push(format!("1x{tp} {}", device(name)));
     }
     let shorthand = format!("{} @ eth:10Gb", groups.join(" + "));
-    let cluster =
-        parse_cluster(&shorthand, "row").map_err(|p| p.0.first().map_or_else(String::new, |p| p.message.clone()))?;
+    let cluster = parse_cluster(&shorthand, "row")
+        .map_err(|p| p.0.first().map_or_else(String::new, |p| p.message.clone()))?;
     Ok(Machine {
         cluster,
         network: "campus",

@@ -152,7 +152,10 @@ pub fn compare(cases: &[Case], known: &[Case], calibration: &Calibration) -> (Ve
     };
     for row in rows.iter().chain(&other) {
         if let (Some(terms), Some(seconds), "calibration") = (row.terms, row.measured_s, row.status) {
-            fitted.entry(row.group.clone()).or_default().push((terms, seconds));
+            fitted
+                .entry(row.group.clone())
+                .or_default()
+                .push((terms, seconds));
         }
     }
     let mut keys: Vec<(String, &'static str)> = rows.iter().map(|r| (r.group.clone(), r.kind)).collect();
@@ -160,7 +163,10 @@ pub fn compare(cases: &[Case], known: &[Case], calibration: &Calibration) -> (Ve
     keys.dedup();
     let mut groups = Vec::new();
     for (name, kind) in keys {
-        let own: Vec<&Row> = rows.iter().filter(|r| r.group == name && r.kind == kind).collect();
+        let own: Vec<&Row> = rows
+            .iter()
+            .filter(|r| r.group == name && r.kind == kind)
+            .collect();
         groups.push(group(&name, kind, &own, fitted.get(&name)));
         if kind == "time" && own.iter().any(|r| r.schedule == "1F1B") {
             groups.push(ratios(&name, &own));
@@ -257,8 +263,16 @@ fn step_seconds(quantity: Quantity, expected: f64, value: f64, row: &Expressed) 
     })
 }
 
-fn group(name: &str, kind: &'static str, rows: &[&Row], calibration: Option<&Vec<(baseline::Terms, f64)>>) -> Group {
-    let counted: Vec<&&Row> = rows.iter().filter(|r| r.status == "test" && r.error.is_some()).collect();
+fn group(
+    name: &str,
+    kind: &'static str,
+    rows: &[&Row],
+    calibration: Option<&Vec<(baseline::Terms, f64)>>,
+) -> Group {
+    let counted: Vec<&&Row> = rows
+        .iter()
+        .filter(|r| r.status == "test" && r.error.is_some())
+        .collect();
     let errors: Vec<f64> = counted.iter().filter_map(|r| r.error).collect();
     let signed: Vec<f64> = counted.iter().filter_map(|r| r.time_error.or(r.error)).collect();
     let mut families: BTreeMap<&str, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
@@ -270,12 +284,20 @@ fn group(name: &str, kind: &'static str, rows: &[&Row], calibration: Option<&Vec
         }
     }
     families.retain(|_, f| f.0.len() >= 3);
-    let mean = |values: Vec<f64>| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
+    let mean =
+        |values: Vec<f64>| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
     let baseline = |fit: fn(&[(baseline::Terms, f64)]) -> Option<baseline::Baseline>| {
-        let own: Vec<(baseline::Terms, f64)> = counted.iter().filter_map(|r| Some((r.terms?, r.measured_s?))).collect();
+        let own: Vec<(baseline::Terms, f64)> = counted
+            .iter()
+            .filter_map(|r| Some((r.terms?, r.measured_s?)))
+            .collect();
         // A group without a calibration row: fitted on the rows themselves, in the baseline's favour.
         let fitted = fit(calibration.map_or(own.as_slice(), Vec::as_slice))?;
-        mean(own.iter().map(|(t, s)| (fitted.predict(t) / s - 1.0).abs()).collect())
+        mean(
+            own.iter()
+                .map(|(t, s)| (fitted.predict(t) / s - 1.0).abs())
+                .collect(),
+        )
     };
     let mape = statistics::mean_absolute(&errors);
     let max = errors.iter().map(|e| e.abs()).fold(0.0, f64::max);
@@ -289,10 +311,24 @@ fn group(name: &str, kind: &'static str, rows: &[&Row], calibration: Option<&Vec
         mape,
         max,
         bias: mean(signed).unwrap_or(0.0),
-        spearman: mean(families.values().filter_map(|(m, p)| statistics::spearman(m, p)).collect()),
-        regret: mean(families.values().filter_map(|(m, p)| statistics::regret(m, p)).collect()),
-        m0_mape: (kind == "time").then(|| baseline(baseline::Baseline::m0)).flatten(),
-        m1_mape: (kind == "time").then(|| baseline(baseline::Baseline::m1)).flatten(),
+        spearman: mean(
+            families
+                .values()
+                .filter_map(|(m, p)| statistics::spearman(m, p))
+                .collect(),
+        ),
+        regret: mean(
+            families
+                .values()
+                .filter_map(|(m, p)| statistics::regret(m, p))
+                .collect(),
+        ),
+        m0_mape: (kind == "time")
+            .then(|| baseline(baseline::Baseline::m0))
+            .flatten(),
+        m1_mape: (kind == "time")
+            .then(|| baseline(baseline::Baseline::m1))
+            .flatten(),
         goal: goal.and_then(|g| g.mape),
         goal_met: goal.and_then(|g| g.mape).map(|g| mape <= g),
         tolerance: goal.and_then(|g| g.tolerance),

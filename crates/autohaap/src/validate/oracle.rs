@@ -3,8 +3,10 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cost::pipeline::{StageTime, gpipe_makespan, lower_bound, minimal_depths, rendezvous_makespan, steady_period};
 use crate::cost::pipeline::{Scratch, run};
+use crate::cost::pipeline::{
+    StageTime, gpipe_makespan, lower_bound, minimal_depths, rendezvous_makespan, steady_period,
+};
 use crate::cost::reference::{LayerFormula, PlainLayer, layer_activations};
 use crate::error::{Problem, Problems, validate as codes};
 
@@ -82,7 +84,12 @@ pub fn check(text: &str, name: &str) -> Result<Vec<Check>, Problems> {
                 } else {
                     serde_json::json!(values.first())
                 };
-                (value, Some(error), if holds { "holds" } else { "broken" }, String::new())
+                (
+                    value,
+                    Some(error),
+                    if holds { "holds" } else { "broken" },
+                    String::new(),
+                )
             }
         };
         checks.push(Check {
@@ -183,7 +190,10 @@ fn pipeline(inputs: &Value, quantity: &str) -> Result<Vec<f64>, String> {
     }
     if quantity.contains("minimal warm-up") {
         let rate = stages.iter().map(StageTime::compute).fold(0.0, f64::max);
-        return Ok(minimal_depths(&stages, rate).iter().map(|d| f64::from(*d) - 1.0).collect());
+        return Ok(minimal_depths(&stages, rate)
+            .iter()
+            .map(|d| f64::from(*d) - 1.0)
+            .collect());
     }
     if quantity.contains("lower bound") {
         return Ok(vec![lower_bound(&stages, m)]);

@@ -48,19 +48,21 @@ pub fn read(text: &str, name: &str, ranks: Option<u32>) -> Result<Measured, Prob
         .find(|(word, _)| text.contains(&format!("{word}_perf")) || name.contains(word))
         .map(|(_, op)| *op)
         .ok_or_else(|| {
-            Problem::new(&codes::NOTHING_TO_FIT, name, "neither the text nor the file's name says which test ran")
-                .hint("name the file after the test, for example `all_reduce.txt`")
+            Problem::new(
+                &codes::NOTHING_TO_FIT,
+                name,
+                "neither the text nor the file's name says which test ran",
+            )
+            .hint("name the file after the test, for example `all_reduce.txt`")
         })?;
     let listed = text
         .lines()
         .filter(|l| l.starts_with('#') && l.contains("Rank") && l.contains("Pid"))
         .count() as u32;
-    let ranks = ranks
-        .or((listed > 1).then_some(listed))
-        .ok_or_else(|| {
-            Problem::new(&codes::NOTHING_TO_FIT, name, "the text does not list its ranks")
-                .hint("say how many took part: `--ranks 8`")
-        })?;
+    let ranks = ranks.or((listed > 1).then_some(listed)).ok_or_else(|| {
+        Problem::new(&codes::NOTHING_TO_FIT, name, "the text does not list its ranks")
+            .hint("say how many took part: `--ranks 8`")
+    })?;
     // size, count, type, [redop, root,] time (us), algbw, busbw, ...: the first number after the words is the time.
     let points: Vec<LinkPoint> = text
         .lines()
@@ -70,7 +72,9 @@ pub fn read(text: &str, name: &str, ranks: Option<u32>) -> Result<Measured, Prob
             let bytes: f64 = words.first()?.parse().ok()?;
             let numbers: Vec<f64> = words.iter().skip(3).filter_map(|w| w.parse().ok()).collect();
             // `root` is a whole number before the time in the tests that print it.
-            let root = words.get(4).is_some_and(|w| w.parse::<i64>().is_ok() && !w.contains('.'));
+            let root = words
+                .get(4)
+                .is_some_and(|w| w.parse::<i64>().is_ok() && !w.contains('.'));
             let time = *numbers.get(usize::from(root && words.len() > 8))?;
             (bytes > 0.0 && time > 0.0).then_some(LinkPoint {
                 op,
@@ -81,9 +85,13 @@ pub fn read(text: &str, name: &str, ranks: Option<u32>) -> Result<Measured, Prob
         })
         .collect();
     if points.is_empty() {
-        return Err(Problem::new(&codes::NOTHING_TO_FIT, name, "no line of the text is a measurement")
-            .hint("pass the whole output of an nccl-tests run")
-            .into());
+        return Err(Problem::new(
+            &codes::NOTHING_TO_FIT,
+            name,
+            "no line of the text is a measurement",
+        )
+        .hint("pass the whole output of an nccl-tests run")
+        .into());
     }
     Ok(Measured::Link(points))
 }

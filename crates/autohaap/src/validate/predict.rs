@@ -88,7 +88,10 @@ pub fn predict(row: &Expressed) -> Result<Predicted, String> {
         items: MemoryItems::default(),
         first_activations: 0.0,
         statics: 0.0,
-        first_stage: (prediction.stages[0].forward_s.0, prediction.stages[0].backward_s.0),
+        first_stage: (
+            prediction.stages[0].forward_s.0,
+            prediction.stages[0].backward_s.0,
+        ),
         bubble,
         communication: prediction
             .stages
@@ -160,7 +163,10 @@ fn scheduled(row: &Expressed, prediction: &Prediction, entries: &[ProfileEntry])
             link_backward: s.send_backward_s.0,
         })
         .collect();
-    let busy = times.iter().map(|t| f64::from(m) * t.compute()).fold(0.0, f64::max);
+    let busy = times
+        .iter()
+        .map(|t| f64::from(m) * t.compute())
+        .fold(0.0, f64::max);
     let depths: Vec<u32> = crate::cost::pipeline::standard_depths(times.len())
         .into_iter()
         .map(|d| d.min(m))
@@ -188,7 +194,11 @@ fn scheduled(row: &Expressed, prediction: &Prediction, entries: &[ProfileEntry])
                     .unwrap_or(1.0)
             };
             let (f, i, w) = (phase("F"), phase("I"), phase("W"));
-            let late = if row.order == Order::ZeroBubble1p { w } else { 2.0 * w };
+            let late = if row.order == Order::ZeroBubble1p {
+                w
+            } else {
+                2.0 * w
+            };
             ((f + i - late).max(0.0) / (f + i + w), 0.0)
         }
         Order::ZeroBubble2p => (0.0, 0.0),
@@ -230,7 +240,11 @@ pub fn in_unit(case: &Case, row: &Expressed, predicted: &Predicted) -> Result<f6
                 row.cluster
                     .device_types
                     .values()
-                    .filter_map(|d| d.datasheet_peak.get(&Precision::Bf16).or(d.datasheet_peak.get(&Precision::Fp16)))
+                    .filter_map(|d| {
+                        d.datasheet_peak
+                            .get(&Precision::Bf16)
+                            .or(d.datasheet_peak.get(&Precision::Fp16))
+                    })
                     .map(|p| p.value.0)
                     .fold(0.0, f64::max)
             });

@@ -45,7 +45,12 @@ fn line(g: &Group) -> String {
 /// The screen of `autohaap validate`.
 pub fn screen(report: &Report) -> String {
     let mut out = String::new();
-    let n: usize = report.groups.iter().filter(|g| g.kind != "ratio").map(|g| g.n).sum();
+    let n: usize = report
+        .groups
+        .iter()
+        .filter(|g| g.kind != "ratio")
+        .map(|g| g.n)
+        .sum();
     let met = report.groups.iter().filter(|g| g.goal_met == Some(true)).count();
     let goals = report.groups.iter().filter(|g| g.goal.is_some()).count();
     let _ = writeln!(
@@ -95,7 +100,11 @@ pub fn screen(report: &Report) -> String {
         let _ = writeln!(out, "\nnot expressed");
     }
     for (reason, count) in reasons {
-        let _ = writeln!(out, "  {count:>4} rows  {}", reason.chars().take(84).collect::<String>());
+        let _ = writeln!(
+            out,
+            "  {count:>4} rows  {}",
+            reason.chars().take(84).collect::<String>()
+        );
     }
     if !report.oracles.is_empty() {
         let count = |s: &str| report.oracles.iter().filter(|c| c.status == s).count();
@@ -107,7 +116,11 @@ pub fn screen(report: &Report) -> String {
             count("not-covered")
         );
         for check in report.oracles.iter().filter(|c| c.status == "broken") {
-            let _ = writeln!(out, "  {} ({}): {} expected, {} found", check.id, check.area, check.expected, check.found);
+            let _ = writeln!(
+                out,
+                "  {} ({}): {} expected, {} found",
+                check.id, check.area, check.expected, check.found
+            );
         }
     }
     out
@@ -151,7 +164,8 @@ pub fn worst_rows(report: &Report, count: usize) -> String {
         let size = |e: Option<f64>| e.unwrap_or(0.0).abs();
         size(b.error).total_cmp(&size(a.error)).then(a.id.cmp(&b.id))
     });
-    let mut out = String::from("| row | model | kind | measured | predicted | error % |\n|---|---|---|---|---|---|\n");
+    let mut out =
+        String::from("| row | model | kind | measured | predicted | error % |\n|---|---|---|---|---|---|\n");
     for r in rows.iter().take(count) {
         let _ = writeln!(
             out,

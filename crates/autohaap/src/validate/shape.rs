@@ -56,14 +56,22 @@ fn experts(text: &str, layers: u64, ffn: u64) -> Option<Vec<(&'static str, Value
     let after = |word: &str| text.split(word).nth(1).and_then(leading);
     let width = after("moe_ffn ").unwrap_or(ffn);
     let dense = after("first ")
-        .or_else(|| text.split(';').map(str::trim).find(|t| t.ends_with("dense layer")).and_then(leading))
+        .or_else(|| {
+            text.split(';')
+                .map(str::trim)
+                .find(|t| t.ends_with("dense layer"))
+                .and_then(leading)
+        })
         .unwrap_or(0)
         .min(layers);
     let mut fields = vec![
         ("num_experts", json!(experts)),
         ("moe_router_topk", json!(after("top")?)),
         ("moe_ffn_hidden_size", json!(width)),
-        ("moe_layer_freq", json!(format!("([0]*{dense}+[1]*{})", layers - dense))),
+        (
+            "moe_layer_freq",
+            json!(format!("([0]*{dense}+[1]*{})", layers - dense)),
+        ),
     ];
     if let Some(shared) = after("+").filter(|_| text.contains("shared")) {
         fields.push(("moe_shared_expert_intermediate_size", json!(shared * width)));
@@ -79,7 +87,8 @@ pub(super) fn model(case: &Case, assumed: &mut Vec<String>) -> Result<Model, Str
     let name = case.text("model");
     let known = KNOWN.iter().find(|(n, _)| *n == name).map(|(_, s)| s);
     let size = |column: &str, at: usize| case.count(column).or_else(|| known.map(|k| k[at]));
-    let (Some(layers), Some(hidden), Some(heads)) = (size("layers", 0), size("hidden", 1), size("heads", 3)) else {
+    let (Some(layers), Some(hidden), Some(heads)) = (size("layers", 0), size("hidden", 1), size("heads", 3))
+    else {
         return Err("the source does not state the model's shape".into());
     };
     if known.is_some() && case.count("layers").is_none() {
@@ -95,7 +104,11 @@ pub(super) fn model(case: &Case, assumed: &mut Vec<String>) -> Result<Model, Str
     } else {
         size("vocab", 4).unwrap_or_else(|| {
             // A stage with one layer less for embedding and head says that the head weighs about a layer.
-            let size = if case.text("stage_layers").starts_with("first/last") { 32_000 } else { 51_200 };
+            let size = if case.text("stage_layers").starts_with("first/last") {
+                32_000
+            } else {
+                51_200
+            };
             assumed.push(format!("vocabulary {size}"));
             size
         })
@@ -110,7 +123,10 @@ pub(super) fn model(case: &Case, assumed: &mut Vec<String>) -> Result<Model, Str
         ("ffn_hidden_size", json!(ffn)),
         ("padded_vocab_size", json!(vocab)),
         ("swiglu", json!(family.gated)),
-        ("normalization", json!(if family.gated { "RMSNorm" } else { "LayerNorm" })),
+        (
+            "normalization",
+            json!(if family.gated { "RMSNorm" } else { "LayerNorm" }),
+        ),
         ("untie_embeddings_and_output_weights", json!(!family.tied)),
         ("add_bias_linear", json!(family.bias)),
         ("max_position_embeddings", json!(seq)),
@@ -138,8 +154,8 @@ pub(super) fn model(case: &Case, assumed: &mut Vec<String>) -> Result<Model, Str
         map.remove("num_query_groups");
     }
     if !case.text("moe").is_empty() {
-        let fields =
-            experts(case.text("moe"), layers, ffn).ok_or("the experts are not stated in a form that is understood")?;
+        let fields = experts(case.text("moe"), layers, ffn)
+            .ok_or("the experts are not stated in a form that is understood")?;
         for (key, value) in fields {
             map.insert(key.into(), value);
         }
@@ -152,7 +168,9 @@ pub(super) fn model(case: &Case, assumed: &mut Vec<String>) -> Result<Model, Str
     if case.text("notes").contains("dropless real routing") {
         // Dropless routing without forced balance: the fullest of the experts of a rank sets the time.
         model.expert_load = REAL_ROUTING;
-        assumed.push(format!("routed load {REAL_ROUTING} times the mean (real routing)"));
+        assumed.push(format!(
+            "routed load {REAL_ROUTING} times the mean (real routing)"
+        ));
     }
     Ok(model)
 }

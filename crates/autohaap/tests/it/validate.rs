@@ -29,7 +29,11 @@ fn every_row_is_expressed_or_says_why_not() {
         }
     }
     // What stays out: no plan, no batch or no shape published, 4-bit products.
-    assert!(expressed * 100 > cases.len() * 94, "{expressed} of {}", cases.len());
+    assert!(
+        expressed * 100 > cases.len() * 94,
+        "{expressed} of {}",
+        cases.len()
+    );
 }
 
 #[test]
@@ -45,7 +49,11 @@ fn parameters_of_expressed_models_are_the_stated_ones() {
         // Names round, count embeddings or not, and proxies have fewer layers than the model they are named after.
         let proxy = case.text("notes").contains("proxy") || case.text("notes").contains("fewer layers");
         if !proxy && billions > 3.0 && case.count("layers").unwrap_or(0) > 12 {
-            assert!((found / billions - 1.0).abs() < 0.25, "{}: {found} against {billions}", case.id);
+            assert!(
+                (found / billions - 1.0).abs() < 0.25,
+                "{}: {found} against {billions}",
+                case.id
+            );
         }
     }
 }
@@ -74,7 +82,10 @@ fn recorded_tolerances_hold_and_baselines_lose() {
             g.group, g.kind, g.mape, g.tolerance
         );
     }
-    let multi = groups.iter().find(|g| g.group == "vtm" && g.kind == "time").expect("vtm");
+    let multi = groups
+        .iter()
+        .find(|g| g.group == "vtm" && g.kind == "time")
+        .expect("vtm");
     assert!(multi.spearman.unwrap() > 0.9 && multi.regret.unwrap() < 0.03);
     assert!(multi.mape < multi.m1_mape.unwrap());
 }
@@ -93,7 +104,12 @@ fn exact_checks_hold() {
 
 #[test]
 fn hostile_files_are_coded_errors() {
-    for text in ["", "a,b\n1,2\n", "id,model,device,gpus,metric,value\n\"unclosed", "\u{0}\u{0}"] {
+    for text in [
+        "",
+        "a,b\n1,2\n",
+        "id,model,device,gpus,metric,value\n\"unclosed",
+        "\u{0}\u{0}",
+    ] {
         let problems = read_cases(text, "x.csv");
         assert!(problems.is_err() || problems.unwrap().is_empty(), "{text:?}");
     }
@@ -105,5 +121,8 @@ fn hostile_files_are_coded_errors() {
     let cases = read_cases(row, "x.csv").expect("rows");
     let known = published_cases().expect("rows");
     let (_, rows) = compare(&cases, &known, calibration::builtin());
-    assert!(rows.iter().all(|r| r.status == "not-expressed" && !r.reason.is_empty()));
+    assert!(
+        rows.iter()
+            .all(|r| r.status == "not-expressed" && !r.reason.is_empty())
+    );
 }
