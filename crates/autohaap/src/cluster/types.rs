@@ -141,7 +141,7 @@ pub enum Collective {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Curve {
-    /// Factor on the efficiency of dense products.
+    /// Rate of dense products sustained in training over that of published kernel tables.
     pub gemm: f64,
     /// Factor on the efficiency of expert products.
     pub expert: f64,

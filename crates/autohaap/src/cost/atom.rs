@@ -270,9 +270,9 @@ impl Unit<'_> {
                 };
                 // Logits and router keep 16 bits where blocks run in 8.
                 if matches!(name, "logits" | "router") {
-                    self.products(m, n, k, 1.0, self.rates.gemm_wide.0, false)
+                    self.products(m, n, k, 1.0, self.rates.gemm_wide.0 * self.rates.sustained, false)
                 } else {
-                    self.products(m, n, k, 1.0, self.rates.gemm.0, true)
+                    self.products(m, n, k, 1.0, self.rates.gemm.0 * self.rates.sustained, true)
                 }
             }
             Operator::ExpertGemm {
@@ -342,7 +342,7 @@ impl Unit<'_> {
             return (launch + core, launch + 2.5 * core, 0.0, 0.0);
         }
         let wide = dims / 2.0;
-        let rate = self.rates.gemm_wide.0 * self.rates.gemm_share(seq, seq, wide);
+        let rate = self.rates.gemm_wide.0 * self.rates.sustained * self.rates.gemm_share(seq, seq, wide);
         let core = 2.0 * self.tokens * seq * heads * dims / rate;
         let passes = if self.kernels().dropout { 6.5 } else { 4.0 };
         let traffic = passes * heads * self.tokens * seq * self.element / self.rates.memory.0;

@@ -58,6 +58,8 @@ pub struct Rates {
     pub launch: Seconds,
     /// Rate of weight-gradient products over that of forward ones.
     pub weight_grad: f64,
+    /// Rate of dense products in training over that of published kernel tables: power, heat, what runs beside them.
+    pub sustained: f64,
     /// Half-rate size of a matrix dimension.
     pub half: f64,
     /// Where the compute rates come from.
@@ -102,8 +104,8 @@ impl Rates {
         let rate =
             |class, factor: f64, precision| FlopRate(peak(precision) * share(class, factor) * speed_factor);
         Self {
-            gemm: rate(OperatorClass::Gemm, curve.gemm * narrow, precision),
-            gemm_wide: rate(OperatorClass::Gemm, curve.gemm, wide),
+            gemm: rate(OperatorClass::Gemm, narrow, precision),
+            gemm_wide: rate(OperatorClass::Gemm, 1.0, wide),
             expert: rate(OperatorClass::ExpertGemm, curve.expert * narrow, precision),
             attention: rate(OperatorClass::Attention, curve.attention, wide),
             memory: ByteRate(
@@ -111,6 +113,7 @@ impl Rates {
             ),
             launch: curve.launch_s,
             weight_grad: curve.weight_grad,
+            sustained: curve.gemm,
             half: curve.half,
             step: if device.measured_peak.is_some() || calibration::builtin().fitted(device) {
                 Step::Fitted

@@ -330,7 +330,10 @@ fn group(
             .then(|| baseline(baseline::Baseline::m1))
             .flatten(),
         goal: goal.and_then(|g| g.mape),
-        goal_met: goal.and_then(|g| g.mape).map(|g| mape <= g),
+        goal_met: goal
+            .and_then(|g| g.mape)
+            .filter(|_| !errors.is_empty())
+            .map(|g| mape <= g),
         tolerance: goal.and_then(|g| g.tolerance),
         ok: goal.and_then(|g| g.tolerance).is_none_or(|t| mape <= t) || errors.is_empty(),
     }
@@ -367,7 +370,10 @@ fn ratios(name: &str, rows: &[&Row]) -> Group {
         m0_mape: None,
         m1_mape: None,
         goal: goal.and_then(|g| g.mape),
-        goal_met: goal.and_then(|g| g.mape).map(|g| mape <= g),
+        goal_met: goal
+            .and_then(|g| g.mape)
+            .filter(|_| !errors.is_empty())
+            .map(|g| mape <= g),
         tolerance: goal.and_then(|g| g.tolerance),
         ok: goal.and_then(|g| g.tolerance).is_none_or(|t| mape <= t) || errors.is_empty(),
     }
