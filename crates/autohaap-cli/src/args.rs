@@ -77,7 +77,6 @@ pub(crate) enum Color {
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "one value per run")]
 pub(crate) enum Command {
     /// Find the fastest plan for a model on a cluster.
     Plan(PlanArgs),

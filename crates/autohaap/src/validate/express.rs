@@ -108,10 +108,8 @@ fn zero(text: &str) -> u8 {
         2
     } else if has("ZeRO-3") || has("FSDP") {
         3
-    } else if has("ZeRO-1") || (has("distributed optimizer") && !has("only for")) {
-        1
     } else {
-        0
+        u8::from(has("ZeRO-1") || (has("distributed optimizer") && !has("only for")))
     }
 }
 

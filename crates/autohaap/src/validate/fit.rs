@@ -13,7 +13,7 @@ use super::express::{Expressed, express};
 use super::predict::{calibrated, in_unit, predict};
 use super::quantity;
 use crate::cluster::Precision;
-use crate::profile::calibration::{Basis, Calibration, FittedCurve, FittedKernels, FittedLink};
+use crate::profile::calibration::{Basis, Calibration, FittedKernels, FittedLink};
 use crate::units::Seconds;
 
 /// Loss is quadratic up to this logarithmic error, linear beyond.
@@ -230,7 +230,13 @@ fn efficiency_prior(network: &str) -> f64 {
 /// A parameter before any fit.
 fn default_of(p: &Parameter) -> f64 {
     match p.figure {
-        Figure::Gemm | Figure::Expert | Figure::Attention | Figure::Memory | Figure::Fp8 => 1.0,
+        Figure::Gemm
+        | Figure::Expert
+        | Figure::Attention
+        | Figure::Memory
+        | Figure::Fp8
+        | Figure::Kernel
+        | Figure::Routing => 1.0,
         Figure::Half => 64.0,
         Figure::Elementwise => engine_of_owner(&p.owner).map_or(1.0, |e| e.kernels.elementwise),
         Figure::Host => engine_of_owner(&p.owner)
@@ -238,7 +244,6 @@ fn default_of(p: &Parameter) -> f64 {
             .filter(|h| *h > 0.0)
             .unwrap_or(2e-5),
         Figure::Collective => 2e-5,
-        Figure::Kernel | Figure::Routing => 1.0,
         Figure::Efficiency => match &p.owner {
             Owner::Network(name) => efficiency_prior(name),
             _ => 0.6,
@@ -251,11 +256,7 @@ fn default_of(p: &Parameter) -> f64 {
 fn slot<'c>(calibration: &'c mut Calibration, p: &Parameter) -> &'c mut f64 {
     match &p.owner {
         Owner::Device(name) => {
-            let curve = &mut calibration
-                .devices
-                .entry(name.clone())
-                .or_insert_with(FittedCurve::default)
-                .curve;
+            let curve = &mut calibration.devices.entry(name.clone()).or_default().curve;
             match p.figure {
                 Figure::Expert => &mut curve.expert,
                 Figure::Attention => &mut curve.attention,

@@ -44,15 +44,18 @@ pub fn calibrated(row: &Expressed, calibration: &Calibration) -> Expressed {
     let mut row = row.clone();
     for device in row.cluster.device_types.values_mut() {
         device.curve = Some(calibration.curve(device).clone());
-        if let Some(link) = row.inside.and_then(|name| calibration.networks.get(name)) {
-            if device.intra.fabric == Fabric::Bus || row.inside == Some("nvlink-pairs") {
-                device.intra.efficiency.value = link.efficiency;
-                device.intra.latency.value = link.latency_s;
-                device.intra.table.clear();
-                // Without bridges between pairs.
-                if device.intra.fabric == Fabric::Bus {
-                    device.intra.pair_bandwidth = device.intra.bandwidth.clone();
-                }
+        let own = device.intra.fabric == Fabric::Bus || row.inside == Some("nvlink-pairs");
+        if let Some(link) = row
+            .inside
+            .filter(|_| own)
+            .and_then(|name| calibration.networks.get(name))
+        {
+            device.intra.efficiency.value = link.efficiency;
+            device.intra.latency.value = link.latency_s;
+            device.intra.table.clear();
+            // Without bridges between pairs.
+            if device.intra.fabric == Fabric::Bus {
+                device.intra.pair_bandwidth = device.intra.bandwidth.clone();
             }
         }
     }
@@ -142,7 +145,7 @@ fn live(row: &Expressed, s: usize) -> f64 {
         Order::VShaped => f64::from(row.pipeline.stages[s].in_flight).min((p / 2.0).ceil()),
         Order::ZeroBubble1p => p.min(m),
         Order::ZeroBubble2p | Order::ZeroBubbleH2 => (2.0 * p).min(m),
-        _ => f64::from(row.pipeline.stages[s].in_flight),
+        Order::Plain => f64::from(row.pipeline.stages[s].in_flight),
     }
 }
 

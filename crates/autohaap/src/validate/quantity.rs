@@ -131,9 +131,8 @@ pub fn of(case: &Case) -> Result<Quantity, String> {
         "activation_bytes_per_gpu(first stage)" => Quantity::FirstActivations,
         "params+optimizer_bytes_per_gpu" => Quantity::Statics,
         "activation_memory_relative_to_TP_baseline" => Quantity::ActivationShare,
-        "gpu_memory_used" => Quantity::InUse,
         // The context counts where the source's own model of the figure has to add it.
-        "peak_memory(max over GPUs)" => Quantity::InUse,
+        "gpu_memory_used" | "peak_memory(max over GPUs)" => Quantity::InUse,
         m if m.contains("nvidia-smi") => Quantity::InUse,
         m if m.contains("reserved") => Quantity::Reserved,
         "peak_memory(max over ranks)" | "memory" => Quantity::Reserved,

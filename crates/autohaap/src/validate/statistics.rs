@@ -25,7 +25,7 @@ pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
         return None;
     }
     let (x, y) = (ranks(a), ranks(b));
-    let mean = (a.len() as f64 + 1.0) / 2.0;
+    let mean = f64::midpoint(a.len() as f64, 1.0);
     let sum = |u: &[f64], v: &[f64]| u.iter().zip(v).map(|(p, q)| (p - mean) * (q - mean)).sum::<f64>();
     let spread = (sum(&x, &x) * sum(&y, &y)).sqrt();
     (spread > 0.0).then(|| sum(&x, &y) / spread)
