@@ -9,15 +9,24 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use autohaap::profile::calibration;
+use autohaap::validate;
+
 use crate::examples;
 
 pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
-    let files = [
+    let accuracy = accuracy()?;
+    let mut files = vec![
         (PathBuf::from("schemas/plan.schema.json"), plan_schema()?),
         (PathBuf::from("docs/reference/errors.md"), error_reference()),
         (PathBuf::from("docs/examples.md"), examples_page(root)?),
-        (PathBuf::from("README.md"), readme(root)?),
+        (
+            PathBuf::from("README.md"),
+            replace_block(&readme(root)?, "accuracy", &accuracy.0)?,
+        ),
+        (PathBuf::from(TRUST), trust(root, &accuracy)?),
     ];
+    files.extend(published(root)?);
     let mut stale = 0;
     for (path, content) in files {
         let full = root.join(&path);
@@ -42,6 +51,43 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
         (false, _) => {}
     }
     Ok(())
+}
+
+/// The page on accuracy.
+const TRUST: &str = "docs/guide/trust.md";
+
+/// Tables of the published comparison: groups, worst rows.
+fn accuracy() -> Result<(String, String)> {
+    let failed = |p: autohaap::error::Problems| anyhow::anyhow!("{p}");
+    let cases = validate::published_cases().map_err(failed)?;
+    let (groups, rows) = validate::compare(&cases, &cases, calibration::builtin());
+    let table = validate::screen::markdown(&groups);
+    let report = validate::Report {
+        groups,
+        rows,
+        oracles: Vec::new(),
+    };
+    let worst = validate::screen::worst_rows(&report, 20);
+    Ok((table.trim_end().to_owned(), worst.trim_end().to_owned()))
+}
+
+fn trust(root: &Path, (table, worst): &(String, String)) -> Result<String> {
+    let text = fs::read_to_string(root.join(TRUST)).context("cannot read the page on accuracy")?;
+    replace_block(&replace_block(&text, "accuracy", table)?, "worst", worst)
+}
+
+/// The published rows with their `use` column as the fixed rule writes it.
+fn published(root: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let mut files = Vec::new();
+    for (name, _) in validate::published::SOURCES {
+        let path = PathBuf::from("data/published").join(name).join("cases.csv");
+        let text = fs::read_to_string(root.join(&path))
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let written = validate::case::with_use_column(&text, name)
+            .map_err(|p| anyhow::anyhow!("{}: {p}", path.display()))?;
+        files.push((path, written));
+    }
+    Ok(files)
 }
 
 fn first_difference(path: &Path, current: &str, wanted: &str) -> String {

@@ -92,6 +92,10 @@ pub(crate) enum Command {
     Model(ModelArgs),
     /// List the devices of the catalogue, or one with the source of each figure.
     Devices(DevicesArgs),
+    /// Compare predictions with published or own measurements.
+    Validate(ValidateArgs),
+    /// Fit the cost model's figures to measurements.
+    Calibrate(CalibrateArgs),
     /// Write a commented cluster file.
     Init(InitArgs),
     /// Print a JSON schema.
@@ -351,4 +355,65 @@ pub(crate) struct ExplainArgs {
 pub(crate) struct CompletionsArgs {
     /// The shell.
     pub(crate) shell: clap_complete::Shell,
+}
+
+/// `autohaap validate`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  autohaap validate\n  autohaap validate --cases measured.csv --format json\n\n\
+Exit code 1: a recorded tolerance or an exact check is broken."
+)]
+pub(crate) struct ValidateArgs {
+    /// Measurements with the columns of data/published [default: the published ones].
+    #[arg(long, value_name = "FILE.csv")]
+    pub(crate) cases: Option<String>,
+    /// Exact checks with the columns of data/published/oracles.csv.
+    #[arg(long, value_name = "FILE.csv")]
+    pub(crate) oracles: Option<String>,
+    /// Fitted figures instead of the compiled-in ones.
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) calibration: Option<String>,
+}
+
+/// `autohaap calibrate`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  autohaap calibrate all_reduce.txt --device A100-SXM-80GB -o measured.toml\n  \
+autohaap calibrate steps.csv\n  autohaap calibrate --published -o data/calibration/fitted.toml"
+)]
+pub(crate) struct CalibrateArgs {
+    /// Output of the nccl-tests, or step times as CSV with the columns of data/published.
+    pub(crate) files: Vec<String>,
+    /// Device that the nccl-tests ran on, by any of its names.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// Ranks of the nccl-tests, where their text does not list them.
+    #[arg(long, value_name = "N")]
+    pub(crate) ranks: Option<u32>,
+    /// Fit on the calibration rows of the published measurements instead.
+    #[arg(long, conflicts_with = "files")]
+    pub(crate) published: bool,
+    /// Predict every step time of this published group by a fit that has seen no row of its kind (see --by).
+    #[arg(long, value_name = "GROUP", conflicts_with = "files")]
+    pub(crate) held_out: Option<String>,
+    /// What is held out together.
+    #[arg(long, value_enum, default_value_t = ByArg::Model)]
+    pub(crate) by: ByArg,
+    /// Fitted figures to start from [default: the compiled-in ones].
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) start: Option<String>,
+    /// File to write.
+    #[arg(short, long, value_name = "FILE.toml")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// Rows held out together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ByArg {
+    /// All rows of a model.
+    Model,
+    /// All rows of a run.
+    Run,
+    /// All rows with equal tensor-parallel degree and number of stages.
+    Family,
 }

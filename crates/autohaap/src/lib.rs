@@ -25,10 +25,14 @@ pub mod profile;
 
 pub mod plan;
 
+pub mod engine;
+
 pub mod cost;
 
 pub mod simulate;
 
 pub mod search;
+
+pub mod validate;
 
 pub mod report;

@@ -8,3 +8,4 @@ pub(crate) mod plan;
 pub(crate) mod reference;
 pub(crate) mod report;
 pub(crate) mod simulate;
+pub(crate) mod validate;

@@ -223,6 +223,7 @@ impl Row {
                 datasheet_peak,
                 measured_peak,
                 efficiency,
+                curve: None,
                 flash_attention: self.flash_attention,
                 intra,
                 confidence: self.confidence,

@@ -256,6 +256,7 @@ fn blank(name: &str) -> DeviceType {
         datasheet_peak: BTreeMap::new(),
         measured_peak: None,
         efficiency: BTreeMap::new(),
+        curve: None,
         flash_attention: true,
         intra: Link {
             fabric: Fabric::Bus,

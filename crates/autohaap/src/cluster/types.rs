@@ -136,6 +136,46 @@ pub enum Collective {
     PointToPoint,
 }
 
+/// How far the operators of a device depart from its nominal efficiencies, and how their rates depend on the shape.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct Curve {
+    /// Rate of dense products sustained in training over that of published kernel tables.
+    pub gemm: f64,
+    /// Factor on the efficiency of expert products.
+    pub expert: f64,
+    /// Factor on the efficiency of flash attention.
+    pub attention: f64,
+    /// Factor on the efficiency of memory-bound work.
+    pub memory: f64,
+    /// Efficiency of 8-bit products relative to that of 16-bit ones, each against its own peak.
+    pub fp8: f64,
+    /// Size of a matrix dimension at which a product reaches half of its plateau along that dimension.
+    pub half: f64,
+    /// Rate of weight-gradient products over that of forward products.
+    pub weight_grad: f64,
+    /// Launch and tail of one kernel.
+    pub launch_s: Seconds,
+}
+
+impl Default for Curve {
+    /// No departure; half the plateau at 64, weight gradients at 0.85 (10-20 % over several published shapes), 4 us a kernel
+    /// (the low end of the measured 2-17 us, as kernels of a layer queue behind each other).
+    fn default() -> Self {
+        Self {
+            gemm: 1.0,
+            expert: 1.0,
+            attention: 1.0,
+            memory: 1.0,
+            fp8: 1.0,
+            half: 64.0,
+            weight_grad: 0.85,
+            launch_s: Seconds(4e-6),
+        }
+    }
+}
+
 /// A kind of accelerator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -158,6 +198,9 @@ pub struct DeviceType {
     pub measured_peak: Option<Sourced<FlopRate>>,
     /// Efficiency per operator class relative to the peak in use (memory class: to the memory bandwidth).
     pub efficiency: BTreeMap<OperatorClass, Sourced<f64>>,
+    /// Shape dependence of the compute rates, where known better than by the calibration tables (a user's own fit).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve: Option<Curve>,
     /// Whether a flash-attention kernel exists for training.
     pub flash_attention: bool,
     /// Link inside a node.

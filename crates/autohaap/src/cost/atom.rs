@@ -2,8 +2,8 @@
 
 use crate::cluster::{Cluster, Collective, Group, Precision};
 use crate::model::{Model, Operator, Parts, Sharding};
-use crate::plan::{AttentionKernel, Optimizer, Training};
-use crate::profile::{LAUNCH, Rates, WEIGHT_GRAD_SHARE, gemm_share};
+use crate::plan::{AttentionKernel, Kernels, Optimizer, Training};
+use crate::profile::Rates;
 use crate::units::{Bytes, Seconds};
 
 /// Everything a cost is computed from.
@@ -157,8 +157,8 @@ pub fn bytes_per_parameter(training: &Training) -> (f64, f64, f64) {
     match (training.precision, training.optimizer) {
         (Precision::Fp32, Optimizer::Adam) => (4.0, 4.0, 8.0),
         (Precision::Fp32, Optimizer::Sgd) => (4.0, 4.0, 0.0),
-        (_, Optimizer::Adam) => (2.0, 4.0, 12.0),
-        (_, Optimizer::Sgd) => (2.0, 4.0, 4.0),
+        (_, Optimizer::Adam) => (2.0, training.engine_semantics.kernels.gradient_bytes, 12.0),
+        (_, Optimizer::Sgd) => (2.0, training.engine_semantics.kernels.gradient_bytes, 4.0),
     }
 }
 
@@ -232,22 +232,48 @@ impl Unit<'_> {
         self.tokens / self.tp * f64::from(self.shape.etp) * self.load()
     }
 
+    fn kernels(&self) -> &Kernels {
+        &self.setting.training.engine_semantics.kernels
+    }
+
+    /// Launch and tail of a kernel on the device.
+    fn launch(&self) -> f64 {
+        self.rates.launch.0
+    }
+
     fn product(&self, m: f64, n: f64, k: f64, batch: f64, rate: f64) -> f64 {
         let flops = 2.0 * m * n * k * batch;
         let bytes = self.element * (m * k + k * n + m * n) * batch;
-        LAUNCH.0 + (flops / (rate * gemm_share(m, n, k))).max(bytes / self.rates.memory.0)
+        self.launch() + (flops / (rate * self.rates.gemm_share(m, n, k))).max(bytes / self.rates.memory.0)
+    }
+
+    /// Times of the three products of a matrix. In 8 bits each operand is also read at two bytes and written at one, as it
+    /// is and transposed.
+    fn products(&self, m: f64, n: f64, k: f64, batch: f64, rate: f64, narrow: bool) -> OperatorTime {
+        let time = self.product(m, n, k, batch, rate);
+        let (mut forward, mut input) = (time, time);
+        if narrow && self.setting.training.precision == Precision::Fp8 {
+            let cast = |elements: f64| 4.0 * elements * batch / self.rates.memory.0;
+            forward += cast(m * k);
+            input += cast(m * n);
+        }
+        (forward, input, time / self.rates.weight_grad, 0.0)
     }
 
     fn operator(&self, operator: &Operator) -> OperatorTime {
         match *operator {
-            Operator::Gemm { k, n, sharding, .. } => {
+            Operator::Gemm { k, n, sharding, name } => {
                 let (m, n, k) = match sharding {
                     Sharding::Column | Sharding::Expert => (self.tokens, n as f64 / self.tp, k as f64),
                     Sharding::Row => (self.tokens, n as f64, k as f64 / self.tp),
                     Sharding::Replicated => (self.tokens / self.sequence, n as f64, k as f64),
                 };
-                let time = self.product(m, n, k, 1.0, self.rates.gemm.0);
-                (time, time, time / WEIGHT_GRAD_SHARE, 0.0)
+                // Logits and router keep 16 bits where blocks run in 8.
+                if matches!(name, "logits" | "router") {
+                    self.products(m, n, k, 1.0, self.rates.gemm_wide.0 * self.rates.sustained, false)
+                } else {
+                    self.products(m, n, k, 1.0, self.rates.gemm.0 * self.rates.sustained, true)
+                }
             }
             Operator::ExpertGemm {
                 k,
@@ -264,8 +290,7 @@ impl Unit<'_> {
                     Sharding::Row => (n as f64, k as f64 / etp),
                     _ => (n as f64 / etp, k as f64),
                 };
-                let time = self.product(m.max(1.0), n, k, local.max(1.0), self.rates.expert.0);
-                (time, time, time / WEIGHT_GRAD_SHARE, 0.0)
+                self.products(m.max(1.0), n, k, local.max(1.0), self.rates.expert.0, true)
             }
             Operator::Attention {
                 heads,
@@ -274,7 +299,8 @@ impl Unit<'_> {
                 window,
             } => self.attention(heads as f64 / self.tp, (qk_dim + v_dim) as f64, window),
             Operator::Scan { flops_per_token } => {
-                let time = LAUNCH.0 + flops_per_token as f64 * self.tokens / self.tp / self.rates.attention.0;
+                let time =
+                    self.launch() + flops_per_token as f64 * self.tokens / self.tp / self.rates.attention.0;
                 (time, 2.0 * time, 0.0, 0.0)
             }
             Operator::Memory {
@@ -288,36 +314,47 @@ impl Unit<'_> {
                         Sharding::Replicated => self.tokens / self.sequence,
                         Sharding::Expert => self.routed_tokens(),
                     };
-                let time = LAUNCH.0 + elements * self.element / self.rates.memory.0;
+                let factor = match sharding {
+                    Sharding::Expert => self.kernels().routing,
+                    _ => self.kernels().elementwise,
+                };
+                let bytes = elements * self.element * factor;
+                let time = self.launch() + bytes / self.rates.memory.0;
                 // Backward reads the saved input and the gradient and writes one gradient.
                 (time, 1.5 * time, 0.0, 0.0)
             }
         }
     }
 
-    /// Attention core: `2 T keys heads (d_qk + d_v)` FLOPs with `keys` the mean keys per token. Flash recomputes the
-    /// scores in backward (2.5 x); the unfused kernel also moves about five score-sized tensors each way.
+    /// Attention core: `2 T keys heads (d_qk + d_v)` FLOPs with `keys` the mean keys per token; flash recomputes the scores
+    /// in backward (2.5 x). The unfused kernel is two batched products over all keys (no half of them is skipped) and about
+    /// four score-sized tensors of traffic, two and a half more with dropout; twice both in backward.
     fn attention(&self, heads: f64, dims: f64, window: Option<u64>) -> OperatorTime {
         let seq = self.setting.training.seq_len as f64;
-        let keys = match window {
-            Some(w) if (w as f64) < seq => w as f64 * (1.0 - w as f64 / (2.0 * seq)),
-            _ => seq / 2.0,
-        };
-        let core = 2.0 * self.tokens * keys * heads * dims / self.rates.attention.0;
+        let launch = self.launch();
         if self.flash {
-            let forward = LAUNCH.0 + core;
-            return (forward, LAUNCH.0 + 2.5 * core, 0.0, 0.0);
+            let keys = match window {
+                Some(w) if (w as f64) < seq => w as f64 * (1.0 - w as f64 / (2.0 * seq)),
+                _ => seq / 2.0,
+            };
+            let core =
+                2.0 * self.tokens * keys * heads * dims * self.kernels().attention / self.rates.attention.0;
+            return (launch + core, launch + 2.5 * core, 0.0, 0.0);
         }
-        let traffic = 5.0 * heads * self.tokens * seq * self.element / self.rates.memory.0;
-        let forward = 4.0 * LAUNCH.0 + core.max(traffic);
-        (forward, 4.0 * LAUNCH.0 + 2.0 * core.max(traffic), 0.0, forward)
+        let wide = dims / 2.0;
+        let rate = self.rates.gemm_wide.0 * self.rates.sustained * self.rates.gemm_share(seq, seq, wide);
+        let core = 2.0 * self.tokens * seq * heads * dims / rate;
+        let passes = if self.kernels().dropout { 6.5 } else { 4.0 };
+        let traffic = passes * heads * self.tokens * seq * self.element / self.rates.memory.0;
+        let forward = 4.0 * launch + core + traffic;
+        (forward, 4.0 * launch + 2.0 * (core + traffic), 0.0, forward)
     }
 
     fn collective(&self, op: Collective, group: &Group, bytes: f64) -> f64 {
         self.setting
             .cluster
             .collective_time(op, group, Bytes(bytes))
-            .map_or(f64::INFINITY, |s| s.0)
+            .map_or(f64::INFINITY, |s| s.0 + self.kernels().collective_s.0)
     }
 
     /// Times of all phases; returns the compute of the forward and backward pass that already hides communication.
@@ -326,6 +363,24 @@ impl Unit<'_> {
         for operator in &self.parts.operators {
             let (forward, input, weight, core) = self.operator(operator);
             sum = [sum[0] + forward, sum[1] + input, sum[2] + weight, sum[3] + core];
+        }
+        // Kernels are issued ahead of the device: a pass takes the longer of running and issuing them.
+        let host = self.kernels().host_s.0;
+        if host > 0.0 {
+            let issued = |weighted: bool| -> f64 {
+                let of = |o: &Operator| match o {
+                    Operator::Gemm { .. } => 1.0,
+                    // A grouped product with its permutation and, in 8 bits, its casts.
+                    Operator::ExpertGemm { .. } => 4.0,
+                    Operator::Attention { .. } if !self.flash && !weighted => 4.0,
+                    _ if weighted => 0.0,
+                    _ => 1.0,
+                };
+                host * self.parts.operators.iter().map(of).sum::<f64>()
+            };
+            sum[0] = sum[0].max(issued(false));
+            sum[1] = sum[1].max(issued(false));
+            sum[2] = sum[2].max(issued(true));
         }
         let hidden = self.setting.model.hidden as f64;
         let overlap = self.setting.training.engine_semantics.overlap.tp;
@@ -363,8 +418,9 @@ impl Unit<'_> {
         // Time under one pass's compute hides communication once, not once per kind.
         let phase = |compute: f64, share: f64| {
             let mut window = if overlap { compute } else { 0.0 };
+            let hideable = 1.0 - self.kernels().overlap_loss;
             let mut exposed = |communication: f64| {
-                let hidden = communication.min(window);
+                let hidden = (communication * hideable).min(window);
                 window -= hidden;
                 Seconds(communication - hidden)
             };
@@ -378,7 +434,11 @@ impl Unit<'_> {
             (time, if overlap { compute - window } else { 0.0 })
         };
         let (forward, forward_used) = phase(sum[0], 1.0);
-        let (input_grad, backward_used) = phase(sum[1], 2.0);
+        let (mut input_grad, backward_used) = phase(sum[1], 2.0);
+        if self.kernels().backward_tp_hidden {
+            let hidden = (input_grad.tp.0 * (1.0 - self.kernels().overlap_loss)).min(sum[2]);
+            input_grad.tp = Seconds(input_grad.tp.0 - hidden);
+        }
         (cost.forward, cost.input_grad) = (forward, input_grad);
         cost.weight_grad.compute = Seconds(sum[2]);
         cost.recompute_selective.compute = Seconds(sum[3]);
@@ -389,11 +449,8 @@ impl Unit<'_> {
     fn statics(&self, cost: &mut AtomCost) {
         let training = self.setting.training;
         let (weight, gradient, state) = bytes_per_parameter(training);
-        let shards = if self.shape.stage_replicas > 1 {
-            f64::from(self.shape.stage_replicas)
-        } else {
-            1.0
-        };
+        // Ranks of a context-parallel group share the states like replicas do.
+        let shards = f64::from((self.shape.stage_replicas * self.shape.cp).max(1));
         let weight_shards = if training.zero >= 3 { shards } else { 1.0 };
         let gradient_shards = if training.zero >= 2 { shards } else { 1.0 };
         // The all-reduce that costs as much as reducing gradients and, under ZeRO, gathering weights.
@@ -465,15 +522,26 @@ impl Unit<'_> {
                 core += bytes;
             }
         }
+        if self.kernels().dropout {
+            // One byte an element after each sublayer.
+            let sublayers = f64::from(self.parts.tp_reductions);
+            all += sublayers * self.setting.model.hidden as f64 * tokens(Sharding::Replicated);
+        }
         let mut widest: f64 = 0.0;
         for operator in &self.parts.operators {
             match *operator {
                 Operator::Attention { heads, .. } if !self.flash => {
-                    // Without flash the softmax output stays: one score-sized tensor (dropout off).
-                    let scores = heads as f64 / self.tp * self.tokens * seq * self.element;
+                    // Without flash the softmax output stays, under dropout also its mask and the dropped-out copy.
+                    let elements = heads as f64 / self.tp * self.tokens * seq;
+                    let dropped = if self.kernels().dropout {
+                        self.element + 1.0
+                    } else {
+                        0.0
+                    };
+                    let scores = elements * (self.element + dropped);
                     all += scores;
                     core += scores;
-                    widest = widest.max(scores);
+                    widest = widest.max(elements * self.element);
                 }
                 Operator::Gemm {
                     n,
@@ -498,9 +566,24 @@ impl Unit<'_> {
         cost.saved_selective = Bytes(if self.flash { all } else { all - core });
         let input = self.setting.model.hidden as f64 * self.element * tokens(Sharding::Replicated);
         cost.saved_full = Bytes(input.min(all));
+        if !self.kernels().fused_weight_grad {
+            let largest = self
+                .parts
+                .operators
+                .iter()
+                .map(|o| match o {
+                    Operator::Gemm { k, n, name, .. } if *name != "logits" => (*k * *n) as f64 / self.tp,
+                    _ => 0.0,
+                })
+                .fold(0.0, f64::max);
+            widest += largest * self.element;
+        }
         cost.working_set = Bytes(widest);
         // The gradient of the logits at the activation's precision.
-        cost.logits = Bytes(self.parts.logits_vocab as f64 * self.element * self.tokens / self.tp);
+        // An unfused loss also holds the fp32 copy of the logits and its gradient.
+        let unfused = if self.kernels().fused_loss { 0.0 } else { 8.0 };
+        cost.logits =
+            Bytes(self.parts.logits_vocab as f64 * (self.element + unfused) * self.tokens / self.tp);
     }
 
     /// ZeRO-3 gathers the weights in each pass and reduce-scatters gradients per micro-batch; ZeRO-2 only the latter.
@@ -525,7 +608,7 @@ impl Unit<'_> {
         let overlap = training.engine_semantics.overlap.dp;
         let exposed = |communication: f64, window: f64| {
             Seconds(if overlap {
-                (communication - window).max(0.0)
+                communication - (communication * (1.0 - self.kernels().overlap_loss)).min(window)
             } else {
                 communication
             })

@@ -215,6 +215,13 @@ fn items(
     let slice = boundary_bytes(setting, boundary.rows) / f64::from(boundary.tp * boundary.cp);
     // A receive and a send buffer at each neighbour.
     let neighbours = f64::from(u32::from(!boundary.first) + u32::from(!boundary.last));
+    // Engines that keep input and output of every micro-batch in flight hold them whole where the stream is not divided.
+    let kernels = &setting.training.engine_semantics.kernels;
+    let kept = if setting.training.sequence_parallel {
+        slice
+    } else {
+        slice * f64::from(boundary.tp)
+    } * (kernels.pipe_buffers * f64::from(in_flight) * f64::from(u32::from(neighbours > 0.0)));
     let transient = peaks.working_set + peaks.recomputed;
     // Logits and layer work do not meet: the larger counts.
     let (working_set, logits) = if peaks.logits > transient {
@@ -230,7 +237,7 @@ fn items(
         activations: saved * f64::from(in_flight),
         working_set,
         logits,
-        buffers: slice * 2.0 * neighbours + peaks.gathered,
+        buffers: slice * 2.0 * neighbours + peaks.gathered + kept,
         context,
         reserve: (limit - context).max(Bytes::ZERO) * RESERVE_SHARE,
         total: Bytes::ZERO,

@@ -10,6 +10,7 @@ pub mod plan;
 pub mod search;
 pub mod simulate;
 pub mod usage;
+pub mod validate;
 
 use std::fmt;
 
@@ -36,6 +37,7 @@ pub fn all_codes() -> Vec<&'static Code> {
         cost::ALL,
         simulate::ALL,
         search::ALL,
+        validate::ALL,
     ]
     .into_iter()
     .flatten()

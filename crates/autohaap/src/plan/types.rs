@@ -56,8 +56,8 @@ pub enum AttentionKernel {
     Unfused,
 }
 
-/// How an engine communicates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// How an engine communicates and computes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct EngineSemantics {
@@ -65,6 +65,69 @@ pub struct EngineSemantics {
     pub p2p: PointToPointMode,
     /// What is overlapped with compute.
     pub overlap: Overlap,
+    /// What its kernels cost besides the arithmetic.
+    #[serde(default, skip_serializing_if = "Kernels::is_default")]
+    pub kernels: Kernels,
+}
+
+/// What an engine's kernels cost besides the arithmetic; the defaults are a fused mixed-precision engine.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct Kernels {
+    /// Memory traffic of element-wise work relative to fused kernels (1).
+    pub elementwise: f64,
+    /// Host time to issue one operator: a pass takes no less than its operators take to issue.
+    pub host_s: Seconds,
+    /// Time of a step outside passes, reduction and optimizer: data, logging, gradient norm.
+    pub step_s: Seconds,
+    /// Whether dropout runs: masks are kept for backward and applied in both passes.
+    pub dropout: bool,
+    /// Bytes of one accumulated gradient element in mixed precision: 4 (fp32 main gradients) or 2.
+    pub gradient_bytes: f64,
+    /// Whether the loss is one kernel: no second copy of the logits.
+    pub fused_loss: bool,
+    /// Share of a hideable collective that stays visible under overlap: contention for memory and compute units.
+    pub overlap_loss: f64,
+    /// Start-up of one collective beyond the link's latency: launch, synchronisation, ramp to full rate.
+    pub collective_s: Seconds,
+    /// Time of flash attention relative to a causal kernel of the device's own library.
+    pub attention: f64,
+    /// Memory traffic of routing, dispatch and combine of experts relative to one read and one write of each copy.
+    pub routing: f64,
+    /// Buffers of a stage boundary that an engine keeps per micro-batch in flight.
+    pub pipe_buffers: f64,
+    /// Whether weight gradients are added to their accumulator inside the product: no two-byte copy of the largest one.
+    pub fused_weight_grad: bool,
+    /// Whether tensor-parallel collectives of the backward pass run under the weight-gradient products.
+    pub backward_tp_hidden: bool,
+}
+
+impl Default for Kernels {
+    fn default() -> Self {
+        Self {
+            elementwise: 1.0,
+            host_s: Seconds(0.0),
+            step_s: Seconds(0.0),
+            dropout: false,
+            gradient_bytes: 4.0,
+            fused_loss: true,
+            overlap_loss: 0.0,
+            collective_s: Seconds(0.0),
+            attention: 1.0,
+            routing: 1.0,
+            pipe_buffers: 0.0,
+            fused_weight_grad: true,
+            backward_tp_hidden: false,
+        }
+    }
+}
+
+impl Kernels {
+    /// Whether every figure is the default.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Boundary transfers.
@@ -100,6 +163,7 @@ impl Default for EngineSemantics {
                 dp: true,
                 p2p: true,
             },
+            kernels: Kernels::default(),
         }
     }
 }

@@ -1,26 +1,20 @@
 //! HOW FAST: rates of operators on a device, with the provenance and relative error of each.
 //!
 //! Resolution order: measured -> interpolated -> scaled -> transferred -> fitted -> roofline. Without measured tables the
-//! last two remain: a published matmul rate makes a device `fitted`, a datasheet alone `roofline`.
+//! last two remain: a published matmul rate or a fitted curve makes a device `fitted`, a datasheet alone `roofline`.
+//!
+//! Fitted figures are data: [`calibration`] reads `data/calibration`, and a device may carry its own [`Curve`].
 
-use crate::cluster::{DeviceType, Precision};
+pub mod calibration;
+
+use crate::cluster::{Curve, DeviceType, Precision, Provenance};
 use crate::model::OperatorClass;
 use crate::units::{ByteRate, FlopRate, Seconds};
-
-/// Launch and tail of one kernel: the low end of the measured 2-17 us, as kernels of a layer queue behind each other.
-pub const LAUNCH: Seconds = Seconds(4e-6);
-
-/// A weight-gradient product writes fp32 and reads both operands across rows: 0.85 of the forward rate until measured
-/// (0.62 / 0.79 on one published shape, 10-20 % over several).
-pub const WEIGHT_GRAD_SHARE: f64 = 0.85;
-
-/// Size of a matrix dimension at which a product reaches half of its plateau along that dimension.
-const HALF_RATE: f64 = 64.0;
 
 /// Where a time comes from, in falling order of trust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// From a published matmul rate of the device and a default curve.
+    /// From a published matmul rate of the device and a fitted or default curve.
     Fitted,
     /// Link latency and bandwidth.
     AlphaBeta,
@@ -52,12 +46,22 @@ impl Step {
 pub struct Rates {
     /// Dense products on their plateau.
     pub gemm: FlopRate,
+    /// Dense products that stay in 16 bits where blocks run in 8: logits, router.
+    pub gemm_wide: FlopRate,
     /// Grouped expert products.
     pub expert: FlopRate,
-    /// Attention core.
+    /// Attention core (in 16 bits where blocks run in 8).
     pub attention: FlopRate,
     /// Memory-bound work.
     pub memory: ByteRate,
+    /// Launch and tail of one kernel.
+    pub launch: Seconds,
+    /// Rate of weight-gradient products over that of forward ones.
+    pub weight_grad: f64,
+    /// Rate of dense products in training over that of published kernel tables: power, heat, what runs beside them.
+    pub sustained: f64,
+    /// Half-rate size of a matrix dimension.
+    pub half: f64,
     /// Where the compute rates come from.
     pub step: Step,
 }
@@ -65,29 +69,63 @@ pub struct Rates {
 impl Rates {
     /// Rates of a device at `speed_factor` times its nominal speed. An unsupported precision runs at the fp32 rate, which
     /// `check` reports; a device without any peak gets a rate of 1 FLOP/s, so that it is never chosen.
+    ///
+    /// Fitted factors apply to efficiencies that are the catalogue's; a figure of the user stands as it is.
     pub fn of(device: &DeviceType, precision: Precision, speed_factor: f64) -> Self {
-        let peak = device
-            .peak(precision)
-            .or_else(|| device.peak(Precision::Fp32))
-            .map_or(1.0, |p| p.value.0);
-        let share = |class| device.efficiency.get(&class).map_or(0.5, |e| e.value);
-        let rate = |class| FlopRate(peak * share(class) * speed_factor);
+        let looked_up;
+        let curve: &Curve = match &device.curve {
+            Some(own) => own,
+            None => {
+                looked_up = calibration::builtin().curve(device);
+                looked_up
+            }
+        };
+        let peak = |precision| {
+            device
+                .peak(precision)
+                .or_else(|| device.peak(Precision::Fp32))
+                .map_or(1.0, |p| p.value.0)
+        };
+        let share = |class, factor: f64| match device.efficiency.get(&class) {
+            Some(e) if e.from == Provenance::User || e.from == Provenance::Imported => e.value,
+            Some(e) => e.value * factor,
+            None => 0.5 * factor,
+        };
+        let wide = match precision {
+            Precision::Fp8 if device.supports(Precision::Bf16) => Precision::Bf16,
+            Precision::Fp8 => Precision::Fp16,
+            other => other,
+        };
+        let narrow = if precision == Precision::Fp8 {
+            curve.fp8
+        } else {
+            1.0
+        };
+        let rate =
+            |class, factor: f64, precision| FlopRate(peak(precision) * share(class, factor) * speed_factor);
         Self {
-            gemm: rate(OperatorClass::Gemm),
-            expert: rate(OperatorClass::ExpertGemm),
-            attention: rate(OperatorClass::Attention),
-            memory: ByteRate(device.memory_bandwidth.value.0 * share(OperatorClass::Memory) * speed_factor),
-            step: if device.measured_peak.is_some() {
+            gemm: rate(OperatorClass::Gemm, narrow, precision),
+            gemm_wide: rate(OperatorClass::Gemm, 1.0, wide),
+            expert: rate(OperatorClass::ExpertGemm, curve.expert * narrow, precision),
+            attention: rate(OperatorClass::Attention, curve.attention, wide),
+            memory: ByteRate(
+                device.memory_bandwidth.value.0 * share(OperatorClass::Memory, curve.memory) * speed_factor,
+            ),
+            launch: curve.launch_s,
+            weight_grad: curve.weight_grad,
+            sustained: curve.gemm,
+            half: curve.half,
+            step: if device.measured_peak.is_some() || calibration::builtin().fitted(device) {
                 Step::Fitted
             } else {
                 Step::Roofline
             },
         }
     }
-}
 
-/// Share of the plateau that an `m x n x k` product reaches: `x / (x + 64)` along each dimension.
-pub fn gemm_share(m: f64, n: f64, k: f64) -> f64 {
-    let along = |x: f64| x / (x + HALF_RATE);
-    along(m) * along(n) * along(k)
+    /// Share of the plateau that an `m x n x k` product reaches: `x / (x + half)` along each dimension.
+    pub fn gemm_share(&self, m: f64, n: f64, k: f64) -> f64 {
+        let along = |x: f64| x / (x + self.half);
+        along(m) * along(n) * along(k)
+    }
 }

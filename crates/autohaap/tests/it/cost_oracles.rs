@@ -9,7 +9,7 @@ use autohaap::cost::reference::{
 };
 use autohaap::model::{Model, preset};
 use autohaap::plan::{AttentionKernel, MemoryItems, Pipeline, Recompute, RecomputeRange, Replica};
-use autohaap::profile::{LAUNCH, Rates, gemm_share};
+use autohaap::profile::Rates;
 use autohaap::units::{Bytes, GIB};
 
 use crate::cost_support::{Row, close, cluster, model, pipeline, predict, rows, shape, stage, training};
@@ -203,9 +203,9 @@ fn measured_products_within_the_published_tolerance() {
         let device = cluster.device_types.values().next().expect("one device");
         let rates = Rates::of(device, Precision::Bf16, 1.0);
         let [m, n, k] = ["m", "n", "k"].map(|key| row.number(key) as f64);
-        let flops = 2.0 * m * n * k / (rates.gemm.0 * gemm_share(m, n, k));
+        let flops = 2.0 * m * n * k / (rates.gemm.0 * rates.gemm_share(m, n, k));
         let bytes = 2.0 * (m * k + k * n + m * n) / rates.memory.0;
-        let found = LAUNCH.0 + flops.max(bytes);
+        let found = rates.launch.0 + flops.max(bytes);
         let error = found / (row.value() / 1e3) - 1.0;
         println!("{} {name} {m}: {:+.1} %", row.id, 100.0 * error);
         if error.abs() > 0.15 {

@@ -109,6 +109,7 @@ pub(crate) fn training() -> Training {
                 dp: false,
                 p2p: true,
             },
+            kernels: autohaap::plan::Kernels::default(),
         },
     }
 }
@@ -215,6 +216,7 @@ pub(crate) fn round(text: &str, cards: u32) -> Cluster {
         for share in device.efficiency.values_mut() {
             share.value = 1.0;
         }
+        device.curve = Some(autohaap::cluster::Curve::default());
         let link = &mut device.intra;
         link.bandwidth.value = ByteRate(100e9);
         link.pair_bandwidth.value = ByteRate(100e9);

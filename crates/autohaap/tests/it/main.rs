@@ -25,3 +25,4 @@ mod search_properties;
 mod simulate_engine;
 mod simulate_oracles;
 mod simulate_plans;
+mod validate;

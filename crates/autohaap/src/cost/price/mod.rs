@@ -253,7 +253,8 @@ fn evaluate<'s>(
         .iter()
         .zip(&sync)
         .flat_map(|(p, ends)| p.stages.iter().zip(ends).map(|(s, (end, _))| end + s.optimizer))
-        .fold(0.0, f64::max);
+        .fold(0.0, f64::max)
+        + setting.training.engine_semantics.kernels.step_s.0;
     Ok(Ok(Priced {
         pipelines: priced,
         sync,

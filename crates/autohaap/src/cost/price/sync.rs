@@ -46,7 +46,8 @@ pub(super) fn holders(setting: &Setting<'_>, pipelines: &[Pipeline]) -> Holders 
         let devices: usize = stage.replicas.iter().map(|r| r.devices.len()).sum();
         let copies = (devices as u32 / (stage.ep * stage.etp).max(1)).max(1);
         for atom in stage.atoms[0]..stage.atoms[1] {
-            holders.dense[atom] += stage.replicas.len() as u32;
+            // Ranks of a context-parallel group hold the same weights and see different tokens.
+            holders.dense[atom] += stage.replicas.iter().map(|r| r.cp.max(1)).sum::<u32>();
             holders.expert[atom] += copies;
         }
     }
@@ -340,18 +341,14 @@ fn duration(
     for (p, &s) in at.iter().enumerate() {
         let stage = &pipelines[p].stages[s];
         let places = &priced[p].stages[s].places;
-        members.extend(places.iter().filter_map(|r| r.first()));
+        for (replica, own) in stage.replicas.iter().zip(places) {
+            members.extend(own.iter().step_by(replica.tp.max(1) as usize));
+        }
         let size = (stage.ep * stage.etp).max(1);
         if expert > 0.0 {
             copies.extend(places.iter().flatten().step_by(size as usize));
         }
-        tp = stage
-            .replicas
-            .iter()
-            .map(|r| r.tp * r.cp)
-            .max()
-            .unwrap_or(1)
-            .max(tp);
+        tp = stage.replicas.iter().map(|r| r.tp).max().unwrap_or(1).max(tp);
         block = block.max(size);
     }
     let mut time = 0.0;
