@@ -147,7 +147,8 @@ impl Windows {
             )
         };
         format!(
-            "{what}, {} a column: F forward, B backward, I input and W weight gradient, r reduction,\no optimizer, . idle",
+            "timeline of {what}, {} a column\n\
+             F forward, B backward, I input gradient, W weight gradient, r reduction, o optimizer, . idle",
             Seconds(self.column)
         )
     }
