@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use autohaap::cost::atom::Setting;
 use autohaap::cost::price::{Cache, price};
-use autohaap::plan::{Pipeline, Plan, ScheduleKind};
+use autohaap::plan::{Pipeline, Plan, PointToPointMode, ScheduleKind};
 use autohaap::search::{Method, Outcome};
 use autohaap::simulate::critical_path::{Cause, critical_path};
 use autohaap::simulate::schedule::{self, csv};
@@ -66,10 +66,18 @@ fn random_plans_take_the_time_and_memory_of_the_cost_model() {
             schedule: Choice::Named(Name::ZbFit),
             ..alone()
         };
-        let fit = simulate(plan, &fit).unwrap_or_else(|p| panic!("{p}"));
-        let mut devices = fit.timeline.lanes.iter().flat_map(|l| &l.devices);
-        assert!(devices.all(|d| d.peak.0 <= d.limit.0 * (1.0 + 1e-9)));
-        shorter += u32::from(fit.timeline.step_time.0 < without * (1.0 - 1e-9));
+        match simulate(plan, &fit) {
+            Ok(fit) => {
+                let mut devices = fit.timeline.lanes.iter().flat_map(|l| &l.devices);
+                assert!(devices.all(|d| d.peak.0 <= d.limit.0 * (1.0 + 1e-9)));
+                shorter += u32::from(fit.timeline.step_time.0 < without * (1.0 - 1e-9));
+            }
+            // Made for asynchronous sends; blocking exchanges may cross.
+            Err(problems) => {
+                let blocking = plan.training.engine_semantics.p2p == PointToPointMode::Rendezvous;
+                assert!(blocking && problems.0[0].code.id == "E473", "{problems}");
+            }
+        }
         // Peaks of the timeline are the itemised ones.
         let peaks: BTreeMap<&str, f64> = shared
             .timeline
