@@ -267,7 +267,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// Another order of work: 1f1b, 1f1b-standard, 1f1b-eager, 1f1b-minimal, gpipe, interleaved, looped-bfs,
-    /// interleaved-zb, zb-h1, zb-h2, zb-v, dualpipe-v, or a torch schedule file (one for all pipelines, or repeated).
+    /// interleaved-zb, zb-h1, zb-h2, zb-fit, zb-v, dualpipe-v, or a torch schedule file (one for all pipelines, or repeated).
     #[arg(long, value_name = "NAME|FILE.csv")]
     pub(crate) schedule: Vec<String>,
     /// Write the order of work as torch schedule files into this folder, `schedule-<pipeline>.csv` each.

@@ -365,7 +365,11 @@ fn a_plan_simulates_to_a_timeline() {
         let flags = format!("{}={}", flags[0], flags[1]);
         let ended = place.json(&["simulate", "plan.json", &flags]);
         assert_eq!(ended.code, 2, "{flags}: {}", ended.stdout);
-        ended.error(code);
+        let errors = ended.errors();
+        assert!(
+            !errors.is_empty() && errors.iter().all(|e| e["code"] == code),
+            "{errors:?}"
+        );
     }
 }
 

@@ -27,7 +27,8 @@ pub fn simulate_screen(plan: &Plan, simulation: &Simulation, path: &[Segment], n
     lines.extend(chart(t, |lane| format!("|{}|", windows.row(lane))));
     lines.push(String::new());
     lines.push(
-        "memory of the fullest device: peak, and the step in tenths of the limit (9 = 90 % and more, ! = over)".to_owned(),
+        "memory of the fullest device: peak, and the step in tenths of the limit (! = over the limit)"
+            .to_owned(),
     );
     lines.extend(chart(t, |lane| memory(lane, t.step_time.0)));
     lines.push(String::new());
@@ -147,7 +148,8 @@ impl Windows {
             )
         };
         format!(
-            "{what}, {} a column: F forward, B backward, I input and W weight gradient, r reduction,\no optimizer, . idle",
+            "timeline of {what}, {} a column\n\
+             F forward, B backward, I input gradient, W weight gradient, r reduction, o optimizer, . idle",
             Seconds(self.column)
         )
     }
@@ -305,7 +307,7 @@ fn links(t: &Timeline) -> Option<String> {
             .map(|s| s.seconds().0 / link.alone.0.max(f64::MIN_POSITIVE))
             .fold(1.0, f64::max);
         text += &format!(
-            "busiest boundary: pipeline {} stage {} -> {}, {} of the step, {} a transfer",
+            "busiest boundary: p{} s{} -> s{}, {} of the step, {} a transfer",
             link.pipeline,
             link.from,
             link.to,
@@ -313,7 +315,7 @@ fn links(t: &Timeline) -> Option<String> {
             link.alone
         );
         if late > 1.005 {
-            text += &format!(", up to {late:.2} times that when shared");
+            text += &format!(", up to {late:.2}x when shared");
         }
     }
     let pool = t
@@ -325,7 +327,7 @@ fn links(t: &Timeline) -> Option<String> {
             text.push('\n');
         }
         text += &format!(
-            "busiest shared link: {}, {} used over the step, at most {:.2} times its capacity asked for at once",
+            "busiest shared link: {:.40}, {} used, at most {:.2}x its capacity asked for at once",
             pool.name,
             words::percent(pool.utilisation),
             pool.peak_demand
@@ -345,6 +347,7 @@ fn critical(t: &Timeline, path: &[Segment]) -> Vec<String> {
     let shares: Vec<String> = causes
         .iter()
         .filter(|c| c.1 / step >= 5e-4)
+        .take(4)
         .map(|(cause, seconds)| format!("{} {}", cause.text(), words::percent(seconds / step)))
         .collect();
     let mut lines = vec![format!("critical path: {}", shares.join(", "))];

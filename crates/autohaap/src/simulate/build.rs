@@ -8,7 +8,7 @@ use super::schedule::{self, Backwards, csv::MAX_ACTIONS};
 use crate::cluster::{Cluster, Fabric};
 use crate::cost::atom::Setting;
 use crate::cost::pipeline::{StageTime, minimal_depths, standard_depths};
-use crate::cost::price::{Detail, PipelineDetail, SegmentDetail};
+use crate::cost::price::{Detail, DeviceDetail, PipelineDetail, SegmentDetail, StageDetail};
 use crate::error::{Problem, Problems, simulate as codes};
 use crate::plan::{Pipeline, ScheduleKind};
 
@@ -44,7 +44,7 @@ fn rank_of(pipeline: &Pipeline) -> Vec<usize> {
     ranks
 }
 
-fn work(stage: &crate::cost::price::StageDetail) -> StageWork {
+fn work(stage: &StageDetail) -> StageWork {
     StageWork {
         forward: stage.forward.0,
         backward: stage.backward.0,
@@ -223,15 +223,24 @@ fn named(
             one_each()?;
             schedule::zb_h1(stages, m)
         }
-        Name::ZbH2 => {
+        Name::ZbH2 | Name::ZbFit => {
             one_each()?;
             let works: Vec<StageWork> = detail.stages.iter().map(work).collect();
-            let links: Vec<(f64, f64)> = detail
-                .boundaries
+            let links = detail.boundaries.iter().map(|b| (b.seconds.0, b.seconds.0));
+            let links: Vec<(f64, f64)> = links.collect();
+            let most = 2 * stages as u32;
+            let limits: Vec<u32> = detail
+                .stages
                 .iter()
-                .map(|b| (b.seconds.0, b.seconds.0))
+                .map(|stage| {
+                    if name == Name::ZbH2 {
+                        most
+                    } else {
+                        most.min(room(stage))
+                    }
+                })
                 .collect();
-            schedule::zb_h2(&works, &links, m)
+            schedule::zero_bubble(&works, &links, &limits, m)
         }
         Name::Interleaved => {
             needs_chunks()?;
@@ -260,6 +269,19 @@ fn named(
             ))?
         }
     })
+}
+
+/// Micro-batches in flight that every device of a stage has memory for, at least 1.
+fn room(stage: &StageDetail) -> u32 {
+    let one = |device: &DeviceDetail| {
+        let free = device.memory.limit - (device.memory.total - device.memory.activations);
+        if device.saved.0 > 0.0 {
+            (free.0 / device.saved.0 * (1.0 + 1e-12)).max(1.0) as u32
+        } else {
+            u32::MAX
+        }
+    };
+    stage.devices.iter().map(one).min().unwrap_or(1)
 }
 
 /// An order from outside: checked, and its ranks numbered as the plan's.

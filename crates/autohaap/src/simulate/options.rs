@@ -37,6 +37,8 @@ pub enum Name {
     ZbH1,
     /// Zero bubble H2.
     ZbH2,
+    /// Zero bubble with as many micro-batches in flight as each stage's memory holds, up to those of H2.
+    ZbFit,
     /// Zero bubble V.
     ZbV,
     /// DualPipe-V.
@@ -45,7 +47,7 @@ pub enum Name {
 
 impl Name {
     /// All names as they are written.
-    pub const ALL: [(&'static str, Self); 12] = [
+    pub const ALL: [(&'static str, Self); 13] = [
         ("gpipe", Self::Gpipe),
         ("1f1b", Self::OneF1b),
         ("1f1b-standard", Self::Standard),
@@ -56,6 +58,7 @@ impl Name {
         ("interleaved-zb", Self::InterleavedZeroBubble),
         ("zb-h1", Self::ZbH1),
         ("zb-h2", Self::ZbH2),
+        ("zb-fit", Self::ZbFit),
         ("zb-v", Self::ZbV),
         ("dualpipe-v", Self::DualPipeV),
     ];
