@@ -394,7 +394,14 @@ impl Unit<'_> {
             } else {
                 self.collective(Collective::AllReduce, &self.shape.tp_group, bytes)
             };
-            each * f64::from(self.parts.tp_reductions)
+            // Half a pair is one of its two collectives in each pass, or the whole all-reduce in one pass of two.
+            each * (f64::from(self.parts.tp_reductions) + 0.5 * f64::from(self.parts.tp_halves))
+        } else {
+            0.0
+        };
+        // The cross-entropy over a divided vocabulary sums three fp32 numbers a token: maximum, target logit, sum.
+        let loss = if self.shape.tp > 1 && self.parts.logits_vocab > 0 {
+            3.0 * self.collective(Collective::AllReduce, &self.shape.tp_group, 4.0 * self.tokens)
         } else {
             0.0
         };
@@ -416,7 +423,7 @@ impl Unit<'_> {
             0.0
         };
         // Time under one pass's compute hides communication once, not once per kind.
-        let phase = |compute: f64, share: f64| {
+        let phase = |compute: f64, tp: f64, share: f64| {
             let mut window = if overlap { compute } else { 0.0 };
             let hideable = 1.0 - self.kernels().overlap_loss;
             let mut exposed = |communication: f64| {
@@ -433,8 +440,8 @@ impl Unit<'_> {
             };
             (time, if overlap { compute - window } else { 0.0 })
         };
-        let (forward, forward_used) = phase(sum[0], 1.0);
-        let (mut input_grad, backward_used) = phase(sum[1], 2.0);
+        let (forward, forward_used) = phase(sum[0], tp + loss, 1.0);
+        let (mut input_grad, backward_used) = phase(sum[1], tp, 2.0);
         if self.kernels().backward_tp_hidden {
             let hidden = (input_grad.tp.0 * (1.0 - self.kernels().overlap_loss)).min(sum[2]);
             input_grad.tp = Seconds(input_grad.tp.0 - hidden);

@@ -134,6 +134,9 @@ pub struct Parts {
     pub saved: Vec<Saved>,
     /// Number of TP all-reduce pairs in forward: 2 for attention + MLP, 1 for a lone mixer or MLP, 0 else.
     pub tp_reductions: u32,
+    /// Halves of such a pair where the residual stream enters the TP group (embedding: its partial rows are summed in
+    /// forward) or leaves it (logits: the gradient of their input is summed in backward).
+    pub tp_halves: u32,
     /// Elements per token dispatched and again combined by expert parallelism (`active * hidden`; 0 = no experts).
     pub dispatch_elements_per_token: u64,
     /// Elements of K and V per token (for context parallelism's ring exchange).

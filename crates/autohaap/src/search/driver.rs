@@ -330,17 +330,17 @@ fn effort(space: &Space<'_>) -> Effort {
             finalists: 4,
         },
         17..=128 => Effort {
-            rounds: 24,
-            beam: 5,
+            rounds: 14,
+            beam: 4,
             pack_nodes: 20_000,
-            polish: 150,
+            polish: 100,
             finalists: 3,
         },
         _ => Effort {
-            rounds: 10,
+            rounds: 6,
             beam: 3,
             pack_nodes: 20_000,
-            polish: 60,
+            polish: 40,
             finalists: 2,
         },
     }

@@ -42,6 +42,8 @@ pub(super) struct Row {
     memory_bandwidth: f64,
     /// Whether selective recompute saves anything.
     selective_helps: bool,
+    /// Whether full recompute keeps the least of every atom.
+    full_saves_most: bool,
 }
 
 /// Prefix sums of seconds over the atoms.
@@ -182,6 +184,9 @@ impl Row {
             routed.push(routed[routed.len() - 1] + u32::from(parts.experts > 0));
         }
         let selective_helps = costs.iter().any(|c| c.saved_selective.0 < c.saved_none.0);
+        let full_saves_most = costs
+            .iter()
+            .all(|c| c.saved_full.0 <= c.saved_selective.0 && c.saved_full.0 <= c.saved_none.0);
         Self {
             option,
             micro_batch,
@@ -201,6 +206,7 @@ impl Row {
                 .get(&class.device_type)
                 .map_or(1e12, |d| d.memory_bandwidth.value.0),
             selective_helps,
+            full_saves_most,
         }
     }
 
@@ -244,6 +250,20 @@ impl Row {
         recompute: RecomputeChoice,
         holders: Holders,
     ) -> f64 {
+        let recomputed = self.recomputed.max(a, a + recompute.full as usize);
+        self.memory_of(space, (a, b), in_flight, recompute, recomputed, holders)
+    }
+
+    /// [`Row::memory`] with the largest recomputed atom given.
+    fn memory_of(
+        &self,
+        space: &Space<'_>,
+        (a, b): (usize, usize),
+        in_flight: u32,
+        recompute: RecomputeChoice,
+        recomputed: f64,
+        holders: Holders,
+    ) -> f64 {
         let cut = a + recompute.full as usize;
         let sums = self.sums[b].since(&self.sums[a]);
         let head = self.sums[cut].saved_full - self.sums[a].saved_full;
@@ -256,7 +276,7 @@ impl Row {
         let peaks = memory::StagePeaks {
             working_set: Bytes(self.working_set.max(a, b)),
             logits: Bytes(self.logits.max(a, b)),
-            recomputed: Bytes(self.recomputed.max(a, cut)),
+            recomputed: Bytes(recomputed),
             gathered: Bytes(self.gathered.max(a, b)),
         };
         memory::total(
@@ -271,6 +291,41 @@ impl Row {
             self.limit,
         )
         .0
+    }
+
+    /// The least number of leading full atoms, the others selective, that may fit: what an atom takes while it is
+    /// recomputed is left out, so that memory falls with every further one and bisection finds it. `None`: none fits.
+    fn first_selective(
+        &self,
+        space: &Space<'_>,
+        range: (usize, usize),
+        in_flight: u32,
+        holders: Holders,
+    ) -> Option<u32> {
+        if !self.full_saves_most {
+            return Some(0);
+        }
+        let length = (range.1 - range.0) as u32;
+        let may_fit = |full: u32| {
+            let choice = RecomputeChoice {
+                full,
+                selective: true,
+            };
+            self.memory_of(space, range, in_flight, choice, 0.0, holders) <= self.limit.0
+        };
+        if !may_fit(length) {
+            return None;
+        }
+        let (mut low, mut high) = (0, length);
+        while low < high {
+            let middle = u32::midpoint(low, high);
+            if may_fit(middle) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        Some(low)
     }
 
     fn boundary(&self, space: &Space<'_>, a: usize, b: usize) -> memory::Boundary {
@@ -339,7 +394,8 @@ impl Row {
         };
         if self.selective_helps {
             // A fully recomputed atom beside selective ones may take more memory than it saves: no bisection.
-            let least = (0..=length).find(|&full| {
+            let first = self.first_selective(space, range, in_flight, holders)?;
+            let least = (first..=length).find(|&full| {
                 fits(RecomputeChoice {
                     full,
                     selective: true,
@@ -389,7 +445,10 @@ impl Row {
             fitting(0, false)
                 || (recompute
                     && (fitting(length, false)
-                        || (self.selective_helps && (0..length).any(|full| fitting(full, true)))))
+                        || (self.selective_helps
+                            && self
+                                .first_selective(space, range, w, holders)
+                                .is_some_and(|first| (first..length).any(|full| fitting(full, true))))))
         };
         if !self.allows(range) || !fits(1) {
             return 0;

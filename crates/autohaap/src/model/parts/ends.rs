@@ -4,6 +4,7 @@ use super::{Operator, Parts, Sharding, Weight};
 
 pub(super) fn embedding(parts: &mut Parts, vocab: u64, hidden: u64, positions: u64, norm_parameters: u64) {
     let h = hidden as f64;
+    parts.tp_halves += 1;
     parts.weights.push(Weight {
         name: "token embedding",
         parameters: vocab.saturating_mul(hidden),
@@ -85,6 +86,7 @@ pub(super) fn mtp_logits(parts: &mut Parts, hidden: u64, vocab: u64) {
 /// The product with the vocabulary, cross-entropy and the fp32 probabilities it keeps.
 fn logits(parts: &mut Parts, hidden: u64, vocab: u64) {
     let v = vocab as f64;
+    parts.tp_halves += 1;
     parts.operators.push(Operator::Gemm {
         name: "logits",
         k: hidden,
