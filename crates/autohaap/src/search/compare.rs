@@ -30,6 +30,7 @@ pub(super) fn groups(
         pack_nodes: 5_000,
         polish: 20,
         finalists: 1,
+        falls: 3,
     };
     let mut better: Option<Best> = None;
     let mut solve = |subset: &[u32]| -> Option<f64> {

@@ -328,6 +328,7 @@ fn effort(space: &Space<'_>) -> Effort {
             pack_nodes: 20_000,
             polish: 400,
             finalists: 4,
+            falls: 16,
         },
         17..=128 => Effort {
             rounds: 14,
@@ -335,6 +336,7 @@ fn effort(space: &Space<'_>) -> Effort {
             pack_nodes: 20_000,
             polish: 100,
             finalists: 3,
+            falls: 5,
         },
         _ => Effort {
             rounds: 6,
@@ -342,6 +344,7 @@ fn effort(space: &Space<'_>) -> Effort {
             pack_nodes: 20_000,
             polish: 40,
             finalists: 2,
+            falls: 3,
         },
     }
 }

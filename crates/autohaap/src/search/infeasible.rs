@@ -136,6 +136,7 @@ fn relaxations(
             pack_nodes: 2_000,
             polish: 0,
             finalists: 1,
+            falls: 2,
         };
         let mut solver = Solver::new(&table, space.counts(), effort, budget);
         solver.run(super::bound::capacity(&table, &space.counts()));

@@ -31,6 +31,8 @@ pub(super) struct Effort {
     pub(super) polish: u64,
     /// Candidates polished.
     pub(super) finalists: usize,
+    /// Falling step times tried for plans of equal pipelines.
+    pub(super) falls: u32,
 }
 
 /// A template of the pool, with its times for one number of replicas elsewhere.
@@ -260,9 +262,9 @@ impl<'t, 'a> Solver<'t, 'a> {
         let prices = bound::price_guesses(self.table, &self.counts).swap_remove(0);
         let mut failures = 0;
         let mut shrink = 0.97;
-        for _ in 0..16 {
+        for _ in 0..self.effort.falls {
             let Some(best) = self.best_step() else { return };
-            if failures == 2 || self.stopped() {
+            if failures == self.effort.falls.min(2) || self.stopped() {
                 return;
             }
             let round = Round {
