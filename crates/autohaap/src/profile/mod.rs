@@ -6,7 +6,11 @@
 //!
 //! Fitted figures are data: [`calibration`] reads `data/calibration`, and a device may carry its own [`Curve`].
 
+mod attach;
 pub mod calibration;
+pub mod folder;
+
+pub use attach::{attach, model_hash};
 
 use crate::cluster::{Curve, DeviceType, Precision, Provenance};
 use crate::model::OperatorClass;
