@@ -9,6 +9,9 @@
 mod attach;
 pub mod calibration;
 pub mod folder;
+pub mod import;
+pub mod nccl;
+mod npy;
 
 pub use attach::{attach, model_hash};
 
