@@ -169,7 +169,13 @@ fn lines(cli: &Cli, args: &EstimateArgs) -> Result<ExitStatus, Failure> {
         if line.trim().is_empty() {
             continue;
         }
-        let answer = match one(&line, number + 1, &mut base, cli.anonymize, (args, profile.as_ref())) {
+        let answer = match one(
+            &line,
+            number + 1,
+            &mut base,
+            cli.anonymize,
+            (args, profile.as_ref()),
+        ) {
             Ok(answer) => answer,
             Err((id, mut problems)) => {
                 status = ExitStatus::Negative;

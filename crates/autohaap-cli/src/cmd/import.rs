@@ -16,12 +16,10 @@ pub(crate) fn run(cli: &Cli, args: &ImportArgs) -> Result<ExitStatus, Failure> {
     let kind = KINDS.iter().find(|(name, _)| *name == args.kind).ok_or_else(|| {
         let names: Vec<&str> = KINDS.iter().map(|k| k.0).collect();
         let close = nearest(&args.kind, names.iter().copied());
-        Problem::new(&codes::BAD_VALUE, "KIND", format!("`{}` is no kind", args.kind)).hint(
-            match close {
-                None => format!("write one of: {}", names.join(", ")),
-                Some(close) => format!("did you mean {close}? the kinds are: {}", names.join(", ")),
-            },
-        )
+        Problem::new(&codes::BAD_VALUE, "KIND", format!("`{}` is no kind", args.kind)).hint(match close {
+            None => format!("write one of: {}", names.join(", ")),
+            Some(close) => format!("did you mean {close}? the kinds are: {}", names.join(", ")),
+        })
     })?;
     let model = args.model.as_deref().map(input::model).transpose()?;
     let files: Vec<File> = args

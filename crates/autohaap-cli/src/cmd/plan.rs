@@ -53,7 +53,10 @@ fn question(cli: &Cli, args: &PlanArgs, assumed: &mut Vec<String>) -> Result<Que
         );
         return Err(problems.into());
     }
-    let profile = gather(&mut problems, args.profile.as_deref().map(input::profile).transpose())?;
+    let profile = gather(
+        &mut problems,
+        args.profile.as_deref().map(input::profile).transpose(),
+    )?;
     let read = gather(&mut problems, input::model(&args.model))?;
     let cluster = gather(&mut problems, input::cluster(&args.cluster))?;
     let cluster = match cluster {

@@ -129,8 +129,9 @@ pub fn check_layer_times(layers: &[LayerTimes], path: &str) -> Problems {
             continue;
         };
         problems.push(
-            Problem::new(&codes::BAD_TIME, format!("{path}[{i}]"), message)
-                .hint("leave out what was not measured: a missing time is estimated and labelled, never zero"),
+            Problem::new(&codes::BAD_TIME, format!("{path}[{i}]"), message).hint(
+                "leave out what was not measured: a missing time is estimated and labelled, never zero",
+            ),
         );
     }
     problems

@@ -99,10 +99,10 @@ pub fn attach(
             .map(|p| p.1.clone())
             .collect();
         // Measured points of an operation and group size replace those of the catalogue.
-        device.intra.table.retain(|old| {
-            !own.iter()
-                .any(|new| (new.op, new.ranks) == (old.op, old.ranks))
-        });
+        device
+            .intra
+            .table
+            .retain(|old| !own.iter().any(|new| (new.op, new.ranks) == (old.op, old.ranks)));
         if !own.is_empty() {
             device.intra.table.extend(own);
             device.intra.sort_table();
@@ -117,11 +117,7 @@ fn resolve(cluster: &Cluster, name: &str) -> Result<crate::cluster::DeviceType, 
         return Ok(device.clone());
     }
     let found = find_device(name)?.device_type;
-    Ok(cluster
-        .device_types
-        .get(&found.name)
-        .cloned()
-        .unwrap_or(found))
+    Ok(cluster.device_types.get(&found.name).cloned().unwrap_or(found))
 }
 
 fn word(precision: Precision) -> &'static str {

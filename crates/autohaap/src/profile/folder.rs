@@ -268,8 +268,12 @@ impl Folder {
                 (Some(low), Some(high)) => {
                     if !(low <= row.time_s_median && row.time_s_median <= high && low > 0.0) {
                         problems.push(
-                            Problem::new(&codes::BAD_TIME, &path, "the percentiles do not enclose the median")
-                                .at(i + 2, 1),
+                            Problem::new(
+                                &codes::BAD_TIME,
+                                &path,
+                                "the percentiles do not enclose the median",
+                            )
+                            .at(i + 2, 1),
                         );
                     }
                     (high - low) / (2.0 * TENTH * row.time_s_median)

@@ -106,6 +106,10 @@ pub fn import(kind: Kind, files: &[File], settings: &Settings<'_>) -> Result<Fol
             problems.extend(found);
         }
     }
+    if problems.is_empty() && reading.layers.is_empty() && reading.comm.is_empty() {
+        let names: Vec<&str> = files.iter().map(|f| f.name.as_str()).collect();
+        problems.push(wrong(&names.join(", "), "no measurement stands in it"));
+    }
     let model = settings.model.filter(|_| !reading.layers.is_empty());
     let folder = Folder {
         manifest: Manifest {
@@ -247,8 +251,11 @@ impl Reading<'_> {
                 None => None,
             };
             let entry = entry.ok_or_else(|| {
-                wrong(&file.name, format!("the file holds the models {}", names.join(", ")))
-                    .hint("say which one: `--entry NAME`")
+                wrong(
+                    &file.name,
+                    format!("the file holds the models {}", names.join(", ")),
+                )
+                .hint("say which one: `--entry NAME`")
             })?;
             devices.extend(object(entry, "the model")?);
         }
@@ -311,8 +318,12 @@ impl Reading<'_> {
         let times: Option<Vec<f64>> = json["execution_time"]["layer_compute_total_ms"]
             .as_array()
             .and_then(|list| list.iter().map(|t| Some(t.as_f64()? / 1e3)).collect());
-        let times = times
-            .ok_or_else(|| wrong(&file.name, "`execution_time.layer_compute_total_ms` is no list of numbers"))?;
+        let times = times.ok_or_else(|| {
+            wrong(
+                &file.name,
+                "`execution_time.layer_compute_total_ms` is no list of numbers",
+            )
+        })?;
         let place = Place {
             device: self.device(named)?,
             tp,
@@ -345,7 +356,11 @@ impl Reading<'_> {
             if slots.len() != blocks + 6 {
                 return Err(wrong(
                     &file.name,
-                    format!("{} slots, a model of {blocks} blocks has {}", slots.len(), blocks + 6),
+                    format!(
+                        "{} slots, a model of {blocks} blocks has {}",
+                        slots.len(),
+                        blocks + 6
+                    ),
                 ));
             }
             let mut times = vec![slots[0]];
@@ -394,8 +409,11 @@ impl Reading<'_> {
             let device = self.device(named)?;
             // Sends of one device to another: the entry of two devices, else of one.
             let entry = counts.get("2").or_else(|| counts.get("1")).ok_or_else(|| {
-                wrong(&file.name, format!("`{named}` has no entry for one or two devices"))
-                    .hint("a file of pairs between zones belongs into a cluster file, not into a profile")
+                wrong(
+                    &file.name,
+                    format!("`{named}` has no entry for one or two devices"),
+                )
+                .hint("a file of pairs between zones belongs into a cluster file, not into a profile")
             })?;
             let number = |v: &Value| v.as_f64().filter(|x| x.is_finite());
             let fit: Option<[f64; 3]> = (|| {
@@ -420,7 +438,12 @@ impl Reading<'_> {
                 .filter(|r| *r > 0.0)
                 .min_by(f64::total_cmp)
                 .filter(|_| peak > 0.0)
-                .ok_or_else(|| wrong(&file.name, format!("the rates of `{named}` are nowhere above zero")))?;
+                .ok_or_else(|| {
+                    wrong(
+                        &file.name,
+                        format!("the rates of `{named}` are nowhere above zero"),
+                    )
+                })?;
             for bytes in sizes {
                 self.comm.push(CommRow {
                     device: device.clone(),

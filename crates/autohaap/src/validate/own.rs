@@ -75,6 +75,7 @@ pub fn fragment(device: &DeviceType, fitted: Option<&Calibration>, points: &[Lin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::{Bytes, Seconds};
 
     const TEXT: &str = "# nThread 1 nGpus 2 minBytes 8 maxBytes 134217728\n\
         # Using devices\n\

@@ -132,12 +132,16 @@ impl Unit<'_> {
             let value = |e: &Entry<'_>| if axis == 0 { place(e).0 } else { place(e).1 };
             let target = if axis == 0 { rows } else { seq };
             let line = || same.iter().filter(on_line);
-            let below = line()
-                .filter(|e| value(e) < target)
-                .max_by(|a, b| value(a).total_cmp(&value(b)).then_with(|| b.times.at.cmp(&a.times.at)));
-            let above = line()
-                .filter(|e| value(e) > target)
-                .min_by(|a, b| value(a).total_cmp(&value(b)).then_with(|| a.times.at.cmp(&b.times.at)));
+            let below = line().filter(|e| value(e) < target).max_by(|a, b| {
+                value(a)
+                    .total_cmp(&value(b))
+                    .then_with(|| b.times.at.cmp(&a.times.at))
+            });
+            let above = line().filter(|e| value(e) > target).min_by(|a, b| {
+                value(a)
+                    .total_cmp(&value(b))
+                    .then_with(|| a.times.at.cmp(&b.times.at))
+            });
             if let (Some(low), Some(high)) = (below, above)
                 && let (Some(a), Some(b)) = (
                     self.from(low, Step::Interpolated),
