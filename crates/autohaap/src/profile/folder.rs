@@ -175,7 +175,7 @@ impl Folder {
     pub fn read(files: &BTreeMap<String, String>, name: &str) -> Result<Self, Problems> {
         let mut problems = Problems::new();
         for file in files.keys() {
-            if ![MANIFEST, LAYERS, COMM].contains(&file.as_str()) && file.ends_with(".csv") {
+            if ![MANIFEST, LAYERS, COMM].contains(&file.as_str()) {
                 problems.push(
                     Problem::new(&codes::TABLE, format!("{name}/{file}"), "no table has this name")
                         .hint(format!("tables are `{LAYERS}` and `{COMM}`")),

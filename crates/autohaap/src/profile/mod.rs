@@ -57,8 +57,7 @@ impl Step {
             Self::Measured => 0.02,
             Self::Interpolated => 0.07,
             Self::Scaled => 0.08,
-            Self::Transferred => 0.10,
-            Self::Fitted => 0.10,
+            Self::Transferred | Self::Fitted => 0.10,
             Self::AlphaBeta => 0.15,
             Self::Roofline => 0.25,
         }
