@@ -50,7 +50,7 @@ pub(crate) fn profile(folder: &Path) -> Result<Folder, Failure> {
     let mut files = std::collections::BTreeMap::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let file = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
-        if file == folder::MANIFEST || file.ends_with(".csv") {
+        if file == folder::MANIFEST || Path::new(&file).extension().is_some_and(|e| e == "csv") {
             let text = read(&folder.join(&file).to_string_lossy())?;
             files.insert(file, text);
         }
