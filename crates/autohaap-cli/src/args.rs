@@ -96,6 +96,8 @@ pub(crate) enum Command {
     Validate(ValidateArgs),
     /// Fit the cost model's figures to measurements.
     Calibrate(CalibrateArgs),
+    /// Write a profile from measurements of another tool.
+    Import(ImportArgs),
     /// Write a commented cluster file.
     Init(InitArgs),
     /// Print a JSON schema.
@@ -185,6 +187,9 @@ pub(crate) struct PlanArgs {
     /// Restrict to a search space.
     #[arg(long, value_name = "S", default_value = "full")]
     pub(crate) space: String,
+    /// Measured layer times and collectives: a folder that `import` writes.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) profile: Option<PathBuf>,
     /// Cost model.
     #[arg(long, value_name = "C", default_value = "autohaap")]
     pub(crate) cost_model: String,
@@ -234,6 +239,9 @@ pub(crate) struct EstimateArgs {
     /// JSON Lines: one plan per line in, one prediction per line out.
     #[arg(long)]
     pub(crate) lines: bool,
+    /// Price with these measurements instead of those in the plan: a folder that `import` writes.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) profile: Option<PathBuf>,
     /// Price with this optimizer instead of the plan's.
     #[arg(long, value_enum, value_name = "O")]
     pub(crate) optimizer: Option<OptimizerArg>,
@@ -405,6 +413,41 @@ pub(crate) struct CalibrateArgs {
     /// File to write.
     #[arg(short, long, value_name = "FILE.toml")]
     pub(crate) output: Option<PathBuf>,
+}
+
+/// `autohaap import`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  autohaap import sailor-profile profile.json --model opt-350m --device A100-40G --seq 2048 \
+--precision fp32 -o profile\n  autohaap import nccl-tests all_reduce.txt --device H100 --ranks 8 -o profile"
+)]
+pub(crate) struct ImportArgs {
+    /// What the files are: sailor-profile, sailor-links, metis-profile, amp-npy, fasop-npy, nccl-tests.
+    pub(crate) kind: String,
+    /// The files.
+    #[arg(required = true)]
+    pub(crate) files: Vec<String>,
+    /// Model whose layers were measured: a config.json, a folder with one, another model file or a preset.
+    #[arg(short, long, value_name = "PATH|PRESET")]
+    pub(crate) model: Option<String>,
+    /// The model inside a file that holds several.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) entry: Option<String>,
+    /// Device that was measured, by any of its names, where the files do not say it.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// Tokens per sequence of the measurement.
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(1..=1 << 27))]
+    pub(crate) seq: u64,
+    /// Number format of the measurement.
+    #[arg(long, value_enum, value_name = "P", default_value_t = PrecisionArg::Bf16)]
+    pub(crate) precision: PrecisionArg,
+    /// Ranks of the nccl-tests, where their text does not list them.
+    #[arg(long, value_name = "N")]
+    pub(crate) ranks: Option<u32>,
+    /// Folder to write; tables that stand in it are replaced.
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: PathBuf,
 }
 
 /// Rows held out together.

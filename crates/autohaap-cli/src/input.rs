@@ -7,6 +7,7 @@ use autohaap::cluster::{self, Cluster, Precision};
 use autohaap::error::{Problem, usage as codes};
 use autohaap::model::{self, ModelInput};
 use autohaap::plan::{Optimizer, Plan, PointToPointMode};
+use autohaap::profile::folder::{self, Folder};
 
 use crate::Failure;
 use crate::args::{OptimizerArg, P2pArg, PrecisionArg};
@@ -37,6 +38,24 @@ pub(crate) fn read(path: &str) -> Result<String, Failure> {
         return Err(failed("the file is larger than 64 MiB".into()));
     }
     Ok(text)
+}
+
+/// A profile: the texts of a folder's tables.
+pub(crate) fn profile(folder: &Path) -> Result<Folder, Failure> {
+    let name = folder.display().to_string();
+    let failed = |e: std::io::Error| {
+        Problem::new(&codes::READ_FAILED, &name, format!("cannot read the folder: {e}"))
+            .hint("`autohaap import KIND FILE... -o DIR` writes a profile")
+    };
+    let mut files = std::collections::BTreeMap::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let file = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        if file == folder::MANIFEST || Path::new(&file).extension().is_some_and(|e| e == "csv") {
+            let text = read(&folder.join(&file).to_string_lossy())?;
+            files.insert(file, text);
+        }
+    }
+    Ok(Folder::read(&files, &name)?)
 }
 
 /// A model by path, folder, preset or standard input.

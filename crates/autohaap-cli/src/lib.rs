@@ -120,6 +120,7 @@ pub fn run(argv: impl IntoIterator<Item = OsString>) -> ExitStatus {
         Some(Command::Devices(a)) => cmd::devices::run(&cli, a),
         Some(Command::Validate(a)) => cmd::validate::run(&cli, a),
         Some(Command::Calibrate(a)) => cmd::validate::calibrate(&cli, a),
+        Some(Command::Import(a)) => cmd::import::run(&cli, a),
         Some(Command::Init(a)) => cmd::reference::init(&cli, a),
         Some(Command::Schema(a)) => cmd::reference::schema(a),
         Some(Command::Explain(a)) => cmd::reference::explain(&cli, a),

@@ -8,6 +8,7 @@ use autohaap::cost::price::{Cache, price, price_lines};
 use autohaap::error::Problems;
 use autohaap::model::Parts;
 use autohaap::plan::{Idle, Pipeline, Plan, check, check_layout};
+use autohaap::profile::folder::Folder;
 use autohaap::report;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -26,6 +27,8 @@ pub(crate) fn run(cli: &Cli, args: &EstimateArgs) -> Result<ExitStatus, Failure>
         plan = plan.anonymized();
     }
     let violations = check(&plan);
+    let profile = profile(args)?;
+    attach(&mut plan, profile.as_ref())?;
     let setting = Setting::new(&plan.model.model, &plan.cluster.cluster, &plan.training);
     let (prediction, _) = price(&setting, &plan.pipelines, &mut Cache::default())?;
     if cli.json() {
@@ -42,6 +45,30 @@ pub(crate) fn run(cli: &Cli, args: &EstimateArgs) -> Result<ExitStatus, Failure>
         output::print(&report::estimate_screen(&plan, &prediction, violations.len()))?;
     }
     Ok(ExitStatus::Answer)
+}
+
+/// A profile with its name.
+type Named = (Folder, String);
+
+fn profile(args: &EstimateArgs) -> Result<Option<Named>, Failure> {
+    args.profile
+        .as_deref()
+        .map(|path| Ok((input::profile(path)?, path.display().to_string())))
+        .transpose()
+}
+
+/// The profile in place of the plan's own measurements.
+fn attach(plan: &mut Plan, profile: Option<&Named>) -> Result<(), Problems> {
+    let Some((folder, name)) = profile else {
+        return Ok(());
+    };
+    autohaap::profile::attach(
+        &mut plan.cluster.cluster,
+        folder,
+        &plan.model.model,
+        plan.training.precision,
+        name,
+    )
 }
 
 /// The training settings that flags replace.
@@ -128,6 +155,7 @@ fn redact(problems: &mut Problems, line: &str) {
 
 fn lines(cli: &Cli, args: &EstimateArgs) -> Result<ExitStatus, Failure> {
     let name = args.plan.as_str();
+    let profile = profile(args)?;
     let source: Box<dyn BufRead> = if name == "-" {
         Box::new(std::io::stdin().lock())
     } else {
@@ -141,7 +169,13 @@ fn lines(cli: &Cli, args: &EstimateArgs) -> Result<ExitStatus, Failure> {
         if line.trim().is_empty() {
             continue;
         }
-        let answer = match one(&line, number + 1, &mut base, cli.anonymize, args) {
+        let answer = match one(
+            &line,
+            number + 1,
+            &mut base,
+            cli.anonymize,
+            (args, profile.as_ref()),
+        ) {
             Ok(answer) => answer,
             Err((id, mut problems)) => {
                 status = ExitStatus::Negative;
@@ -163,7 +197,7 @@ fn one(
     number: usize,
     base: &mut Option<Base>,
     anonymize: bool,
-    args: &EstimateArgs,
+    (args, profile): (&EstimateArgs, Option<&Named>),
 ) -> Result<serde_json::Value, (serde_json::Value, Problems)> {
     let by_number = serde_json::Value::from(number);
     let Ok(parsed) = serde_json::from_str::<Line<'_>>(line) else {
@@ -191,6 +225,7 @@ fn one(
         if anonymize {
             plan = plan.anonymized();
         }
+        attach(&mut plan, profile).map_err(|p| (id.clone(), p))?;
         let parts = plan
             .model
             .model

@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod devices;
 pub(crate) mod estimate;
+pub(crate) mod import;
 pub(crate) mod model;
 pub(crate) mod plan;
 pub(crate) mod reference;

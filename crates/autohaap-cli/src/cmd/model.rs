@@ -18,7 +18,14 @@ pub(crate) fn run(cli: &Cli, args: &ModelArgs) -> Result<ExitStatus, Failure> {
     };
     let read = input::model(name)?;
     if cli.json() {
-        output::print_json(&read.summary())?;
+        let mut answer = serde_json::to_value(read.summary()).unwrap_or_default();
+        if let Some(map) = answer.as_object_mut() {
+            map.insert(
+                "model_hash".into(),
+                autohaap::profile::model_hash(&read.model).into(),
+            );
+        }
+        output::print_json(&answer)?;
     } else {
         output::print(&report::model_screen(&read))?;
     }

@@ -7,6 +7,7 @@ use autohaap::cluster::{Cluster, Precision};
 use autohaap::error::{Problem, Problems, usage as codes};
 use autohaap::model::{Model, ModelInput};
 use autohaap::plan::{AttentionKernel, EngineSemantics, Optimizer, PointToPointMode, Training};
+use autohaap::profile::attach;
 use autohaap::report::{self, Context};
 use autohaap::search::{Infeasible, Method, Outcome, SearchOptions, StopReason, search};
 
@@ -52,6 +53,10 @@ fn question(cli: &Cli, args: &PlanArgs, assumed: &mut Vec<String>) -> Result<Que
         );
         return Err(problems.into());
     }
+    let profile = gather(
+        &mut problems,
+        args.profile.as_deref().map(input::profile).transpose(),
+    )?;
     let read = gather(&mut problems, input::model(&args.model))?;
     let cluster = gather(&mut problems, input::cluster(&args.cluster))?;
     let cluster = match cluster {
@@ -66,9 +71,13 @@ fn question(cli: &Cli, args: &PlanArgs, assumed: &mut Vec<String>) -> Result<Que
         None => None,
     };
     // Without any problem all of them are there.
-    match (problems.is_empty(), named, gap, limit, read, cluster) {
-        (true, Some(named), Some(gap), Some(limit), Some(read), Some(cluster)) => {
+    match (problems.is_empty(), named, gap, limit, read, cluster, profile) {
+        (true, Some(named), Some(gap), Some(limit), Some(read), Some(mut cluster), Some(profile)) => {
             let training = training(args, &settings, named, &read.model, &cluster, assumed);
+            if let (Some(folder), Some(path)) = (&profile, &args.profile) {
+                let name = path.display().to_string();
+                attach(&mut cluster, folder, &read.model, training.precision, &name)?;
+            }
             if limit.is_none() {
                 assumed.push("no time limit".into());
             }

@@ -252,6 +252,7 @@ impl Description {
                 )
             }),
             notes: self.notes,
+            measured: Vec::new(),
         }
     }
 }

@@ -13,6 +13,7 @@ mod file;
 mod init;
 mod link;
 mod link_file;
+mod measured;
 mod names;
 mod network;
 mod parse;
@@ -28,6 +29,7 @@ pub use catalogue::{CatalogueEntry, catalogue, catalogue_entry, time_from_bus_ba
 pub use classes::DeviceClass;
 pub use defaults::Network;
 pub use init::{INIT_KINDS, init_text};
+pub use measured::*;
 pub use names::{Match, find_device, nearest_devices};
 pub use network::*;
 pub use parse::parse_cluster;

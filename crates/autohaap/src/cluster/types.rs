@@ -313,4 +313,7 @@ pub struct Cluster {
     /// What was assumed while the description was read, one sentence each, for printing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Measured layer times, see `--profile`; empty = none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub measured: Vec<super::LayerProfile>,
 }

@@ -17,6 +17,7 @@ impl Cluster {
         self.check_tiers(&mut problems);
         self.check_domains(&mut problems);
         self.check_bridges(&mut problems);
+        self.check_measured(&mut problems);
         problems
     }
 

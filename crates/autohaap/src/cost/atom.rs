@@ -3,8 +3,10 @@
 use crate::cluster::{Cluster, Collective, Group, Precision};
 use crate::model::{Model, Operator, Parts, Sharding};
 use crate::plan::{AttentionKernel, Kernels, Optimizer, Training};
-use crate::profile::Rates;
+use crate::profile::{Rates, Step};
 use crate::units::{Bytes, Seconds};
+
+mod measured;
 
 /// Everything a cost is computed from.
 pub struct Setting<'a> {
@@ -96,6 +98,15 @@ impl PhaseTime {
     }
 }
 
+/// Where the compute time of an atom comes from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Origin {
+    /// Step of the resolution ladder.
+    pub step: Step,
+    /// Relative standard error.
+    pub sigma: f64,
+}
+
 /// Cost of one atom on one replica (per device of it, per micro-batch).
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct AtomCost {
@@ -137,6 +148,8 @@ pub struct AtomCost {
     pub logits: Bytes,
     /// Bytes of a flat layer gathered by ZeRO-3 (0 otherwise).
     pub gathered: Bytes,
+    /// Where the times come from if a profile has them; `None`: from the device's figures.
+    pub origin: Option<Origin>,
 }
 
 /// Static bytes of a copy of a vocabulary matrix.
@@ -177,7 +190,9 @@ pub fn atom_cost(setting: &Setting<'_>, atom: usize, shape: &ReplicaShape) -> At
         return AtomCost::default();
     };
     let training = setting.training;
-    let unit = Unit {
+    let mut unit = Unit {
+        seq: training.seq_len as f64,
+        measured: [1.0; 3],
         setting,
         parts: &setting.parts[atom],
         shape,
@@ -196,7 +211,14 @@ pub fn atom_cost(setting: &Setting<'_>, atom: usize, shape: &ReplicaShape) -> At
             .map_or(device.flash_attention, |k| *k == AttentionKernel::Flash),
     };
     let mut cost = AtomCost::default();
+    let resolved = unit.resolve(setting.model.atoms[atom].kind);
+    if let Some(resolved) = &resolved {
+        unit.measured = resolved.factors;
+    }
     let used = unit.times(&mut cost);
+    if let Some(resolved) = &resolved {
+        resolved.finish(&mut cost);
+    }
     unit.statics(&mut cost);
     unit.activations(&mut cost);
     unit.zero(&mut cost, used);
@@ -209,6 +231,10 @@ struct Unit<'u> {
     parts: &'u Parts,
     shape: &'u ReplicaShape,
     rates: Rates,
+    /// Tokens of a sequence.
+    seq: f64,
+    /// Measured over modelled time of forward, input gradient and weight gradient.
+    measured: [f64; 3],
     /// Tokens of one CP rank: rows x sequence / cp.
     tokens: f64,
     tp: f64,
@@ -330,7 +356,7 @@ impl Unit<'_> {
     /// in backward (2.5 x). The unfused kernel is two batched products over all keys (no half of them is skipped) and about
     /// four score-sized tensors of traffic, two and a half more with dropout; twice both in backward.
     fn attention(&self, heads: f64, dims: f64, window: Option<u64>) -> OperatorTime {
-        let seq = self.setting.training.seq_len as f64;
+        let seq = self.seq;
         let launch = self.launch();
         if self.flash {
             let keys = match window {
@@ -382,6 +408,8 @@ impl Unit<'_> {
             sum[1] = sum[1].max(issued(false));
             sum[2] = sum[2].max(issued(true));
         }
+        let [forward, input, weight] = self.measured;
+        sum = [sum[0] * forward, sum[1] * input, sum[2] * weight, sum[3] * input];
         let hidden = self.setting.model.hidden as f64;
         let overlap = self.setting.training.engine_semantics.overlap.tp;
 

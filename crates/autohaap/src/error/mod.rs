@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod cost;
 pub mod model;
 pub mod plan;
+pub mod profile;
 pub mod search;
 pub mod simulate;
 pub mod usage;
@@ -38,6 +39,7 @@ pub fn all_codes() -> Vec<&'static Code> {
         simulate::ALL,
         search::ALL,
         validate::ALL,
+        profile::ALL,
     ]
     .into_iter()
     .flatten()

@@ -1,11 +1,19 @@
 //! HOW FAST: rates of operators on a device, with the provenance and relative error of each.
 //!
-//! Resolution order: measured -> interpolated -> scaled -> transferred -> fitted -> roofline. Without measured tables the
-//! last two remain: a published matmul rate or a fitted curve makes a device `fitted`, a datasheet alone `roofline`.
+//! Resolution order: measured -> interpolated -> scaled -> transferred -> fitted -> roofline. [`folder`] reads and writes
+//! measured tables, [`import`] those of other tools, and [`attach`] gives them to a cluster. Without them the last two
+//! steps remain: a published matmul rate or a fitted curve makes a device `fitted`, a datasheet alone `roofline`.
 //!
 //! Fitted figures are data: [`calibration`] reads `data/calibration`, and a device may carry its own [`Curve`].
 
+mod attach;
 pub mod calibration;
+pub mod folder;
+pub mod import;
+pub mod nccl;
+mod npy;
+
+pub use attach::{attach, model_hash};
 
 use crate::cluster::{Curve, DeviceType, Precision, Provenance};
 use crate::model::OperatorClass;
@@ -14,6 +22,14 @@ use crate::units::{ByteRate, FlopRate, Seconds};
 /// Where a time comes from, in falling order of trust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
+    /// Measured at this very setting.
+    Measured,
+    /// Between two measured settings.
+    Interpolated,
+    /// From a measured setting of the same device by the ratio of the model's times.
+    Scaled,
+    /// From another device by the ratio of the model's times.
+    Transferred,
     /// From a published matmul rate of the device and a fitted or default curve.
     Fitted,
     /// Link latency and bandwidth.
@@ -26,6 +42,10 @@ impl Step {
     /// Name in plans and tables.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Measured => "measured",
+            Self::Interpolated => "interpolated",
+            Self::Scaled => "scaled",
+            Self::Transferred => "transferred",
             Self::Fitted => "fitted",
             Self::AlphaBeta => "alpha-beta",
             Self::Roofline => "roofline",
@@ -34,7 +54,10 @@ impl Step {
     /// Relative standard error of the step (working defaults until calibrated).
     pub fn sigma(self) -> f64 {
         match self {
-            Self::Fitted => 0.10,
+            Self::Measured => 0.02,
+            Self::Interpolated => 0.07,
+            Self::Scaled => 0.08,
+            Self::Transferred | Self::Fitted => 0.10,
             Self::AlphaBeta => 0.15,
             Self::Roofline => 0.25,
         }

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 use super::case::{Case, Use, read_cases};
 use crate::cluster::{Collective, DeviceType, LinkPoint};
-use crate::error::{Problem, Problems, validate as codes};
+use crate::error::Problems;
 use crate::model::OperatorClass;
 use crate::profile::calibration::Calibration;
-use crate::units::{Bytes, Seconds};
+use crate::profile::nccl;
 
 /// What a file holds.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,81 +19,19 @@ pub enum Measured {
     Steps(Vec<Case>),
 }
 
-/// Names of the nccl-tests and the operation each measures.
-const TESTS: &[(&str, Collective)] = &[
-    ("all_reduce", Collective::AllReduce),
-    ("all_gather", Collective::AllGather),
-    ("reduce_scatter", Collective::ReduceScatter),
-    ("alltoall", Collective::AllToAll),
-    ("sendrecv", Collective::PointToPoint),
-];
-
 /// Reads a file of either kind. `ranks` overrides the number of ranks that the text lists.
 ///
 /// # Errors
 /// A file without a measurement, an unknown test, an unknown number of ranks, a CSV that cannot be read.
 pub fn read(text: &str, name: &str, ranks: Option<u32>) -> Result<Measured, Problems> {
-    let is_test = text
-        .lines()
-        .any(|l| l.starts_with('#') && (l.contains("nThread") || l.contains("algbw")));
-    if !is_test {
+    if !nccl::is_output(text) {
         let mut cases = read_cases(text, name)?;
         for case in &mut cases {
             case.used_for = Use::Calibration;
         }
         return Ok(Measured::Steps(cases));
     }
-    let op = TESTS
-        .iter()
-        .find(|(word, _)| text.contains(&format!("{word}_perf")) || name.contains(word))
-        .map(|(_, op)| *op)
-        .ok_or_else(|| {
-            Problem::new(
-                &codes::NOTHING_TO_FIT,
-                name,
-                "neither the text nor the file's name says which test ran",
-            )
-            .hint("name the file after the test, for example `all_reduce.txt`")
-        })?;
-    let listed = text
-        .lines()
-        .filter(|l| l.starts_with('#') && l.contains("Rank") && l.contains("Pid"))
-        .count() as u32;
-    let ranks = ranks.or((listed > 1).then_some(listed)).ok_or_else(|| {
-        Problem::new(&codes::NOTHING_TO_FIT, name, "the text does not list its ranks")
-            .hint("say how many took part: `--ranks 8`")
-    })?;
-    // size, count, type, [redop, root,] time (us), algbw, busbw, ...: the first number after the words is the time.
-    let points: Vec<LinkPoint> = text
-        .lines()
-        .filter(|l| !l.starts_with('#'))
-        .filter_map(|l| {
-            let words: Vec<&str> = l.split_whitespace().collect();
-            let bytes: f64 = words.first()?.parse().ok()?;
-            let numbers: Vec<f64> = words.iter().skip(3).filter_map(|w| w.parse().ok()).collect();
-            // `root` is a whole number before the time in the tests that print it.
-            let root = words
-                .get(4)
-                .is_some_and(|w| w.parse::<i64>().is_ok() && !w.contains('.'));
-            let time = *numbers.get(usize::from(root && words.len() > 8))?;
-            (bytes > 0.0 && time > 0.0).then_some(LinkPoint {
-                op,
-                ranks,
-                bytes: Bytes(bytes),
-                time_s: Seconds(time / 1e6),
-            })
-        })
-        .collect();
-    if points.is_empty() {
-        return Err(Problem::new(
-            &codes::NOTHING_TO_FIT,
-            name,
-            "no line of the text is a measurement",
-        )
-        .hint("pass the whole output of an nccl-tests run")
-        .into());
-    }
-    Ok(Measured::Link(points))
+    Ok(Measured::Link(nccl::read(text, name, ranks)?))
 }
 
 /// The part of a cluster file that carries the measurements: a `[devices]` table with the efficiencies under `fitted` and
@@ -137,6 +75,7 @@ pub fn fragment(device: &DeviceType, fitted: Option<&Calibration>, points: &[Lin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::{Bytes, Seconds};
 
     const TEXT: &str = "# nThread 1 nGpus 2 minBytes 8 maxBytes 134217728\n\
         # Using devices\n\

@@ -19,6 +19,8 @@ mod plan_cases;
 mod plan_hostile;
 mod plan_io;
 mod plan_rules;
+mod profile;
+mod profile_import;
 mod report;
 mod search_generator;
 mod search_properties;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cache, Priced, member_memory, whole};
 use crate::cluster::Precision;
-use crate::cost::atom::Setting;
+use crate::cost::atom::{AtomCost, Setting};
 use crate::cost::memory::grade;
 use crate::cost::pipeline::closed_form_step;
 use crate::error::Problems;
@@ -35,17 +35,7 @@ pub fn price(
         * tokens;
     let (devices, fits) = devices(setting, pipelines, &priced);
     let (utilisation, peak) = utilisation(setting, pipelines, &priced);
-    let provenance_share = provenance(setting, pipelines, &priced);
-    let sigma = provenance_share
-        .iter()
-        .map(|(name, share)| {
-            let of = [Step::Fitted, Step::AlphaBeta, Step::Roofline]
-                .into_iter()
-                .find(|s| s.name() == name);
-            (share * of.map_or(0.0, Step::sigma)).powi(2)
-        })
-        .sum::<f64>()
-        .sqrt();
+    let (provenance_share, sigma) = provenance(setting, pipelines, &priced);
     let closed = priced
         .pipelines
         .iter()
@@ -196,9 +186,20 @@ fn utilisation(
     (shares, peak)
 }
 
-/// Share of the busy time by provenance: compute by the device's step of the ladder, communication by the links'.
-fn provenance(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced<'_>) -> BTreeMap<String, f64> {
-    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+/// Share of the busy time by provenance, and the relative error of the step that follows: errors of one step of the ladder
+/// go together, those of different steps are independent. Communication comes from the links, compute of an atom from the
+/// profile or from the device's figures.
+fn provenance(
+    setting: &Setting<'_>,
+    pipelines: &[Pipeline],
+    priced: &Priced<'_>,
+) -> (BTreeMap<String, f64>, f64) {
+    // Seconds, and seconds times sigma.
+    let mut sums: BTreeMap<Step, (f64, f64)> = BTreeMap::new();
+    let mut add = |step: Step, sigma: f64, time: f64| {
+        let sum = sums.entry(step).or_default();
+        *sum = (sum.0 + time, sum.1 + time * sigma);
+    };
     for (p, (pipeline, pricing)) in pipelines.iter().zip(&priced.pipelines).enumerate() {
         let m = f64::from(pipeline.micro_batches);
         for (s, stage) in pricing.stages.iter().enumerate() {
@@ -211,15 +212,29 @@ fn provenance(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced<'_>
             let step = Rates::of(device, setting.training.precision, 1.0).step;
             let compute = m * (stage.forward + stage.backward - stage.communication) + stage.optimizer;
             let communication = m * (stage.communication + 2.0 * stage.link) + priced.sync[p][s].1;
-            *sums.entry(step.name().to_owned()).or_default() += compute;
-            *sums.entry(Step::AlphaBeta.name().to_owned()).or_default() += communication;
+            let [a, b] = pipeline.stages[s].atoms;
+            // The atoms' own times split the stage's compute; what is no atom's (optimizer) follows them.
+            let of = |c: &AtomCost| (c.forward.compute + c.input_grad.compute + c.weight_grad.compute).0;
+            let costs = member.costs.get(a..b).unwrap_or_default();
+            if costs.iter().all(|c| c.origin.is_none()) {
+                add(step, step.sigma(), compute);
+            } else {
+                let whole: f64 = costs.iter().map(of).sum();
+                for cost in costs {
+                    let (step, sigma) = cost.origin.map_or((step, step.sigma()), |o| (o.step, o.sigma));
+                    add(step, sigma, compute * of(cost) / whole.max(f64::MIN_POSITIVE));
+                }
+            }
+            add(Step::AlphaBeta, Step::AlphaBeta.sigma(), communication);
         }
     }
-    let total: f64 = sums.values().sum();
-    for share in sums.values_mut() {
-        *share /= total.max(f64::MIN_POSITIVE);
-    }
-    sums
+    let total = sums.values().map(|s| s.0).sum::<f64>().max(f64::MIN_POSITIVE);
+    let sigma = sums.values().map(|s| (s.1 / total).powi(2)).sum::<f64>().sqrt();
+    let shares = sums
+        .into_iter()
+        .map(|(step, (time, _))| (step.name().to_owned(), time / total))
+        .collect();
+    (shares, sigma)
 }
 
 /// One entry per device type, distinct atom, degrees and phase.
@@ -251,6 +266,7 @@ fn entries(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced<'_>) -
                         continue;
                     }
                     let cost = &member.costs[i];
+                    let (step, sigma) = cost.origin.map_or((step, step.sigma()), |o| (o.step, o.sigma));
                     for (phase, time) in [
                         ("F", cost.forward),
                         ("I", cost.input_grad),
@@ -266,7 +282,7 @@ fn entries(setting: &Setting<'_>, pipelines: &[Pipeline], priced: &Priced<'_>) -
                             phase: phase.into(),
                             time_s: time.compute,
                             provenance: step.name().into(),
-                            sigma: step.sigma(),
+                            sigma,
                         });
                     }
                 }
