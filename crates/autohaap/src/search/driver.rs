@@ -336,7 +336,7 @@ fn effort(space: &Space<'_>) -> Effort {
             pack_nodes: 20_000,
             polish: 100,
             finalists: 3,
-            falls: 5,
+            falls: 3,
         },
         _ => Effort {
             rounds: 6,
@@ -344,7 +344,7 @@ fn effort(space: &Space<'_>) -> Effort {
             pack_nodes: 20_000,
             polish: 40,
             finalists: 2,
-            falls: 3,
+            falls: 1,
         },
     }
 }
