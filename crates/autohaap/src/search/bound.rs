@@ -312,7 +312,8 @@ fn segments(
     holders: Holders,
 ) -> Vec<Segment> {
     let most = micro_batches.min(64);
-    let deepest = row.deepest(space, range, most, holders, true);
+    let depths = row.depths(space, range, most, holders);
+    let (deepest, shallow) = (depths.any, depths.plain);
     if deepest == 0 {
         return Vec::new();
     }
@@ -324,7 +325,6 @@ fn segments(
         let Some(fit) = row.least_fit(space, range, from, holders) else {
             break;
         };
-        let shallow = row.deepest(space, range, deepest, holders, false);
         let to = if from <= shallow {
             shallow
         } else {
