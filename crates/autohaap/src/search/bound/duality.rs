@@ -9,7 +9,13 @@
 //!
 //! Any prices are valid, good ones are tight: templates that break a proof become constraints on the prices (a cutting
 //! plane), until a proof holds or the constraints show that none exists.
+//!
+//! **Whole pipelines.** Shares of templates may meet the batch where whole ones do not. On small clusters the count vectors form a
+//! small lattice: with prices at which no template is worth more than r times its price, a template of value v and devices d can
+//! be part of a plan only if `v + r pi . (counts - d) >= batch`. All count vectors of such templates are listed, and a
+//! knapsack over the lattice tells whether whole ones meet the batch.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,7 +28,7 @@ use crate::search::pricing::MAX_CLASSES;
 use crate::search::table::{Holders, Row, Table};
 
 use super::capacity::price_guesses;
-use super::labels::{Label, merge};
+use super::labels::{Apart, Label, merge};
 use super::stages::Stages;
 
 /// What the bound relaxes; tests show that less is not enough.
@@ -56,6 +62,9 @@ const CROWD: usize = 1024;
 
 /// Multipliers of the fill in the cost of what is still to come, relative to the mean price.
 const FILL_PRICES: [f64; 6] = [0.0, 0.1, 0.3, 1.0, 3.0, 10.0];
+
+/// Count vectors up to which whole pipelines are told from shares of them.
+const LATTICE: u64 = 1_000;
 
 /// Cutting planes of one time.
 const CUTS: u32 = 12;
@@ -171,7 +180,7 @@ impl<'t, 'a> Prover<'t, 'a> {
             let Some(tried) = prices.take().or_else(|| starts.next()) else {
                 return false;
             };
-            match self.attempt(&tried, time, work, stop) {
+            match self.attempt(&tried, time, batch, work, stop) {
                 Attempt::Holds => {
                     self.starts.retain(|p| *p != tried);
                     self.starts.insert(0, tried);
@@ -186,13 +195,10 @@ impl<'t, 'a> Prover<'t, 'a> {
                     };
                     if value >= batch {
                         // Shares of these templates meet the batch: no prices refute the time.
-                        return false;
+                        return self.relaxation.labels && self.whole(cuts, time, work, stop);
                     }
                     // Halfway: the linear program jumps between corners.
-                    let sum = |p: &[f64]| -> f64 {
-                        p.iter().zip(self.counts).map(|(p, n)| p * f64::from(*n)).sum()
-                    };
-                    let scale = value / sum(&tried).max(1e-300);
+                    let scale = value / self.worth(&tried).max(1e-300);
                     prices = Some(
                         next.iter()
                             .zip(&tried)
@@ -205,6 +211,124 @@ impl<'t, 'a> Prover<'t, 'a> {
         false
     }
 
+    fn worth(&self, prices: &[f64]) -> f64 {
+        prices
+            .iter()
+            .zip(self.counts)
+            .map(|(p, n)| p * f64::from(*n))
+            .sum()
+    }
+
+    /// Whether whole templates do not meet the batch within the time although shares of those found so far do.
+    fn whole(
+        &mut self,
+        mut cuts: Vec<Column>,
+        time: f64,
+        work: &mut u64,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> bool {
+        let lattice: u64 = self
+            .counts
+            .iter()
+            .fold(1, |n, c| n.saturating_mul(u64::from(*c) + 1));
+        if lattice > LATTICE {
+            return false;
+        }
+        let batch = self.table.space.setting.training.global_batch as f64;
+        for slack in [0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1] {
+            let Some((prices, value)) = master::prices(&cuts, self.counts) else {
+                return false;
+            };
+            let goal = value.max(batch) * (1.0 + slack);
+            match self.attempt(&prices, time, goal, work, stop) {
+                Attempt::Broken(found) => cuts.extend(found),
+                Attempt::Open => return false,
+                Attempt::Holds => {
+                    let Some(items) = self.items(&prices, time, goal, work, stop) else {
+                        return false;
+                    };
+                    let room = master::knapsack(&items, self.counts);
+                    return room.get(self.counts).is_none_or(|most| (*most as f64) < batch);
+                }
+            }
+        }
+        false
+    }
+
+    /// Count vectors and values of all templates that can be part of a plan, given that at these prices all devices are
+    /// worth at most `goal` sequences. `None`: the work limit was reached, or the search stopped.
+    fn items(
+        &self,
+        prices: &[f64],
+        time: f64,
+        goal: f64,
+        work: &mut u64,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Option<BTreeMap<Vec<u32>, u64>> {
+        let batch = self.table.space.setting.training.global_batch as f64;
+        let worth = self.worth(prices);
+        let mut tasks: Vec<(u64, u32, u32)> = Vec::new();
+        for (size, low) in self.intervals() {
+            let high = self.interval(size, low);
+            tasks.push((u64::from(size) * u64::from(high), size, low));
+        }
+        // What finishes more on fewer devices makes the rest pointless.
+        tasks.sort_unstable_by(|a, b| b.cmp(a));
+        let mut items: BTreeMap<Vec<u32>, u64> = BTreeMap::new();
+        let mut known: Vec<[u16; MAX_CLASSES]> = Vec::new();
+        for chunk in tasks.chunks(CHUNK) {
+            if stop() || *work == 0 {
+                return None;
+            }
+            let limit = *work;
+            let done: Vec<(Option<Vec<[u16; MAX_CLASSES]>>, u64)> = chunk
+                .par_iter()
+                .map(|&(value, size, low)| {
+                    let pricing = Pricing {
+                        prover: self,
+                        size: &self.sizes[&size],
+                        prices,
+                        mean_price: worth / f64::from(self.counts.iter().sum::<u32>()),
+                        time,
+                        micro_batches: low,
+                        cutoff: (value as f64 + goal - batch) / goal * worth * (1.0 + 1e-9),
+                        all: Some(&known),
+                    };
+                    let mut left = limit;
+                    let found = pricing.cheaper(&mut left).ok();
+                    (found, limit - left)
+                })
+                .collect();
+            *work = work.saturating_sub(done.iter().map(|d| d.1).sum());
+            for (&(value, _, _), (found, _)) in chunk.iter().zip(done) {
+                for used in found? {
+                    let counts: Vec<u32> = used[..self.counts.len()].iter().map(|n| u32::from(*n)).collect();
+                    let kept = items.entry(counts).or_insert(0);
+                    *kept = (*kept).max(value);
+                    if !known.iter().any(|k| within(k, &used)) {
+                        known.push(used);
+                    }
+                }
+            }
+        }
+        Some(items)
+    }
+
+    /// Micro-batch sizes and the first counts of their intervals.
+    fn intervals(&self) -> Vec<(u32, u32)> {
+        let batch = self.table.space.setting.training.global_batch;
+        let mut intervals = Vec::new();
+        for &size in &self.table.space.micro_batches {
+            let most = (batch / u64::from(size)).min(1 << 20) as u32;
+            let mut low = 1u32;
+            while low <= most {
+                intervals.push((size, low));
+                low = self.interval(size, low) + 1;
+            }
+        }
+        intervals
+    }
+
     /// Whether no template at these prices finishes more than its devices' share of the batch.
     #[cfg(test)]
     pub(crate) fn holds(
@@ -214,39 +338,32 @@ impl<'t, 'a> Prover<'t, 'a> {
         mut work: u64,
         stop: &(dyn Fn() -> bool + Sync),
     ) -> bool {
-        matches!(self.attempt(prices, time, &mut work, stop), Attempt::Holds)
+        let batch = self.table.space.setting.training.global_batch as f64;
+        matches!(self.attempt(prices, time, batch, &mut work, stop), Attempt::Holds)
     }
 
+    /// Whether no template at these prices finishes more than its devices' share of `goal` sequences.
     fn attempt(
         &mut self,
         prices: &[f64],
         time: f64,
+        goal: f64,
         work: &mut u64,
         stop: &(dyn Fn() -> bool + Sync),
     ) -> Attempt {
-        let batch = self.table.space.setting.training.global_batch;
-        let worth: f64 = prices
-            .iter()
-            .zip(self.counts)
-            .map(|(p, n)| p * f64::from(*n))
-            .sum();
+        let worth = self.worth(prices);
         if worth <= 0.0 {
             return Attempt::Open;
         }
-        // A template is harmless if b M / cost < batch / worth, strictly: one that takes all devices for the whole batch
+        // A template is harmless if b M / cost < goal / worth, strictly: one that takes all devices for the whole batch
         // is a plan. It must cost `cutoff` for its hi, a little more than that.
-        let ratio = batch as f64 / worth * (1.0 - 1e-9);
+        let ratio = goal / worth * (1.0 - 1e-9);
         let mut tasks = self.hot.clone();
-        for &size in &self.table.space.micro_batches {
-            let most = (batch / u64::from(size)).min(1 << 20) as u32;
-            let mut low = 1u32;
-            while low <= most {
-                if !self.hot.contains(&(size, low)) {
-                    tasks.push((size, low));
-                }
-                low = self.interval(size, low) + 1;
-            }
-        }
+        tasks.extend(
+            self.intervals()
+                .into_iter()
+                .filter(|task| !self.hot.contains(task)),
+        );
         for chunk in tasks.chunks(CHUNK) {
             if stop() || *work == 0 {
                 return Attempt::Open;
@@ -266,16 +383,17 @@ impl<'t, 'a> Prover<'t, 'a> {
                         time,
                         micro_batches: low,
                         cutoff: value / ratio,
+                        all: None,
                     };
                     let mut left = limit;
                     let found = match pricing.cheaper(&mut left) {
                         Ok(found) => found,
                         Err(()) => {
                             open.store(true, Ordering::Relaxed);
-                            None
+                            Vec::new()
                         }
                     };
-                    let column = found.map(|used| Column {
+                    let column = found.first().map(|used| Column {
                         template: 0,
                         value,
                         counts: used[..self.counts.len()].iter().map(|n| u32::from(*n)).collect(),
@@ -319,6 +437,13 @@ struct Pricing<'p, 't, 'a> {
     time: f64,
     micro_batches: u32,
     cutoff: f64,
+    /// Devices of every template wanted, not of the first one; those that take all of one of these are not.
+    all: Option<&'p [[u16; MAX_CLASSES]]>,
+}
+
+/// Whether `less` takes no more devices of any class.
+fn within(less: &[u16; MAX_CLASSES], more: &[u16; MAX_CLASSES]) -> bool {
+    less.iter().zip(more).all(|(l, m)| l <= m)
 }
 
 impl Pricing<'_, '_, '_> {
@@ -326,18 +451,19 @@ impl Pricing<'_, '_, '_> {
         self.prices[row.option.class] * f64::from(row.option.devices())
     }
 
-    /// Devices of a template that finishes the micro-batches within the time for less than the cutoff, if there is one.
+    /// Devices of a template that finishes the micro-batches within the time for less than the cutoff, if there is one; or of all
+    /// such templates, less those that take more devices than another.
     ///
     /// # Errors
     /// The work limit.
-    fn cheaper(&self, work: &mut u64) -> Result<Option<[u16; MAX_CLASSES]>, ()> {
+    fn cheaper(&self, work: &mut u64) -> Result<Vec<[u16; MAX_CLASSES]>, ()> {
         let table = self.prover.table;
         let space = table.space;
         let relaxation = self.prover.relaxation;
         let num_atoms = space.setting.model.atoms.len();
         let (m, time, cutoff) = (f64::from(self.micro_batches), self.time, self.cutoff);
         if self.size.stages.is_empty() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let rest = self.rest(num_atoms);
         let least_price = self
@@ -347,13 +473,19 @@ impl Pricing<'_, '_, '_> {
             .map(|s| self.price(&s.row))
             .fold(f64::INFINITY, f64::min);
         if rest[0].1[num_atoms].max(least_price) >= cutoff {
-            return Ok(None);
+            return Ok(Vec::new());
         }
+        let apart = if self.all.is_some() {
+            Apart::Devices
+        } else {
+            Apart::Groups
+        };
+        let mut found: Vec<[u16; MAX_CLASSES]> = Vec::new();
         let mut at: Vec<Vec<Label>> = vec![Vec::new(); num_atoms + 1];
         at[num_atoms].push(Label::EMPTY);
         for end in (1..=num_atoms).rev() {
             let mut labels = std::mem::take(&mut at[end]);
-            merge(&mut labels);
+            merge(&mut labels, apart);
             if !relaxation.labels {
                 labels.dedup_by_key(|l| l.group);
             }
@@ -434,8 +566,17 @@ impl Pricing<'_, '_, '_> {
                             let (mut used, mut least_used) = (label.used, label.least_used);
                             used[class] = used[class].saturating_add(devices);
                             least_used[class] += devices;
+                            if let Some(known) = self.all
+                                && known.iter().chain(&found).any(|k| within(k, &used))
+                            {
+                                continue;
+                            }
                             if start == 0 {
-                                return Ok(Some(used));
+                                found.push(used);
+                                if self.all.is_none() {
+                                    return Ok(found);
+                                }
+                                continue;
                             }
                             at[start].push(Label {
                                 cost,
@@ -447,12 +588,12 @@ impl Pricing<'_, '_, '_> {
                         }
                     }
                     if at[start].len() >= CROWD && relaxation.labels {
-                        merge(&mut at[start]);
+                        merge(&mut at[start], apart);
                     }
                 }
             }
         }
-        Ok(None)
+        Ok(found)
     }
 
     /// Least cost of the atoms before a position, once per price of fill.

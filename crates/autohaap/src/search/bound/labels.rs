@@ -36,22 +36,46 @@ impl Label {
     }
 }
 
-/// Labels kept per position and group.
-const KEEP: usize = 8;
+/// What labels must share to be compared and merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Apart {
+    /// The group of the front stage.
+    Groups,
+    /// That and the devices taken.
+    Devices,
+}
 
-/// Drops dominated labels; where more than [`KEEP`] of one group remain, merges neighbours in cost into their
-/// component-wise minimum, which stands for a template at least as good as either.
-pub(super) fn merge(labels: &mut Vec<Label>) {
+impl Apart {
+    /// Labels kept per position and set that is kept apart.
+    fn keep(self) -> usize {
+        match self {
+            Self::Groups => 8,
+            Self::Devices => 3,
+        }
+    }
+
+    fn key(self, label: &Label) -> (Option<u16>, [u16; MAX_CLASSES]) {
+        match self {
+            Self::Groups => (label.group, [0; MAX_CLASSES]),
+            Self::Devices => (label.group, label.used),
+        }
+    }
+}
+
+/// Drops dominated labels; where more than a few of one set remain, merges neighbours in cost into their component-wise
+/// minimum, which stands for a template at least as good as either.
+pub(super) fn merge(labels: &mut Vec<Label>, apart: Apart) {
     labels.sort_by(|a, b| {
-        a.group
-            .cmp(&b.group)
+        apart
+            .key(a)
+            .cmp(&apart.key(b))
             .then(a.cost.total_cmp(&b.cost))
             .then(a.suffix.step.total_cmp(&b.suffix.step))
     });
     let mut kept: Vec<Label> = Vec::with_capacity(labels.len().min(256));
     let mut rest = &labels[..];
     while let Some(first) = rest.first() {
-        let group = rest.partition_point(|l| l.group == first.group);
+        let group = rest.partition_point(|l| apart.key(l) == apart.key(first));
         let front_from = kept.len();
         for label in &rest[..group] {
             let better = kept[front_from..].iter_mut().find(|b| {
@@ -64,15 +88,15 @@ pub(super) fn merge(labels: &mut Vec<Label>) {
                 None => kept.push(*label),
             }
         }
-        shrink(&mut kept, front_from);
+        shrink(&mut kept, front_from, apart.keep());
         rest = &rest[group..];
     }
     *labels = kept;
 }
 
-/// Merges the front that starts at `from` down to [`KEEP`] labels, each time the pair that gives away least.
-fn shrink(labels: &mut Vec<Label>, from: usize) {
-    while labels.len() - from > KEEP {
+/// Merges the front that starts at `from` down to `keep` labels, each time the pair that gives away least.
+fn shrink(labels: &mut Vec<Label>, from: usize, keep: usize) {
+    while labels.len() - from > keep {
         let loss = |k: usize| {
             let (a, b) = (&labels[k], &labels[k + 1]);
             (b.cost - a.cost) / b.cost.max(1e-12) + (a.suffix.step - b.suffix.step) / a.suffix.step.max(1e-12)
