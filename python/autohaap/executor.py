@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -23,12 +24,18 @@ from .schedule import Action
 from .virtual import VirtualClock
 
 
+class Sliceable(Protocol):
+    """Rows of a global batch."""
+
+    def __getitem__(self, rows: slice, /) -> torch.Tensor: ...
+
+
 @dataclass
 class Batch:
-    """The global batch of a step: sequences x (seq_len) inputs and labels, read by row on demand."""
+    """The global batch of a step: inputs and labels by slices of rows (tensors, or read on demand)."""
 
-    tokens: torch.Tensor
-    labels: torch.Tensor
+    tokens: Sliceable
+    labels: Sliceable
     num_tokens: int
     """Labels that count, of the whole global batch."""
 
@@ -70,6 +77,8 @@ class Executor:
         self.plan, self.arch, self.groups = plan, arch, groups
         self.dtype, self.device = dtype, device
         self.clock = clock
+        self.beat: Callable[[], None] | None = None
+        """Called after every action: a sign of life."""
         self.rank = dist.get_rank()
         self.layout = Layout(plan, arch)
         groups.prepare(tensor_groups(plan) | self.layout.groups())
@@ -99,6 +108,7 @@ class Executor:
         self.main: dict[str, torch.Tensor] = {}
         self.saved: dict[tuple[int, int], Saved] = {}
         self.local: dict[tuple[str, int, int], torch.Tensor] = {}
+        self.began = self.ended = 0.0
 
     def _parameters(self, seed: int) -> dict[str, torch.Tensor]:
         found = {}
@@ -154,7 +164,7 @@ class Executor:
         for edge in self.edges.values():
             edge.elements_sent = 0
         for action in self.actions:
-            began = time.perf_counter()
+            self.began = time.perf_counter()
             getattr(self, f"_{action.work.lower()}")(action, batch, measured, loss_scale)
             if action.work == "F":
                 flying += 1
@@ -162,10 +172,25 @@ class Executor:
             elif action.work != "I":
                 flying -= 1
             measured.order.append(str(action))
-            measured.spans.append((str(action), began, time.perf_counter()))
+            measured.spans.append((str(action), self.began, self.ended))
+            if self.beat is not None:
+                self.beat()
         for edge in self.edges.values():
             edge.finish()
         return measured
+
+    def _begin(self) -> float:
+        """The inputs of an action have arrived."""
+        self.began = time.perf_counter()
+        return self.began
+
+    def _end(self, began: float, stage: int, work: str) -> None:
+        """The work of an action is done; what follows is sending."""
+        if self.device.type == "cuda":
+            torch.cuda.current_stream().synchronize()
+        if self.clock is not None:
+            self.clock.end(began, stage, work)
+        self.ended = time.perf_counter()
 
     def _rows(self, micro_batch: int) -> range:
         """This replica's sequences of the global batch."""
@@ -184,7 +209,7 @@ class Executor:
             edge = self._edge(s - 1, "F")
             x = edge.receive(m) if edge else self.local.pop(("F", s, m))
             x = x.detach().requires_grad_()
-        began = self.clock.begin() if self.clock else 0.0
+        began = self._begin()
         y = batch.tokens[rows.start : rows.stop].to(self.device) if x is None else x
         for atom in stage.atoms:
             mode = stage.recompute.get(atom, "none")
@@ -195,8 +220,7 @@ class Executor:
                 y = loss * (loss_scale / batch.num_tokens)
             else:
                 y = self.atoms.forward(atom, y, rows, mode)
-        if self.clock:
-            self.clock.end(began, s, "F")
+        self._end(began, s, "F")
         self.saved[s, m] = Saved(x, y)
         if s + 1 < len(self.pipeline.stages):
             edge = self._edge(s, "F")
@@ -221,14 +245,13 @@ class Executor:
     def _b(self, action: Action, batch: Batch, measured: Measured, loss_scale: float) -> None:
         s, m = action.stage, action.micro_batch
         grad = self._gradient(s, m)
-        began = self.clock.begin() if self.clock else 0.0
+        began = self._begin()
         saved = self.saved.pop((s, m))
         torch.autograd.backward(saved.out, grad)
         self._collect({n: p.grad for n, p in self.parameters.items() if p.grad is not None})
         for p in self.parameters.values():
             p.grad = None
-        if self.clock:
-            self.clock.end(began, s, "B")
+        self._end(began, s, "B")
         if saved.x is not None:
             assert saved.x.grad is not None
             self._hand_back(s, m, saved.x.grad)
@@ -237,25 +260,23 @@ class Executor:
         s, m = action.stage, action.micro_batch
         saved = self.saved[s, m]
         saved.grad = self._gradient(s, m)
-        began = self.clock.begin() if self.clock else 0.0
+        began = self._begin()
         grad = None
         if saved.x is not None:
             (grad,) = torch.autograd.grad(saved.out, [saved.x], saved.grad, retain_graph=True)
-        if self.clock:
-            self.clock.end(began, s, "I")
+        self._end(began, s, "I")
         if grad is not None:
             self._hand_back(s, m, grad)
 
     def _w(self, action: Action, batch: Batch, measured: Measured, loss_scale: float) -> None:
-        began = self.clock.begin() if self.clock else 0.0
+        began = self._begin()
         saved = self.saved.pop((action.stage, action.micro_batch))
         names = list(self.parameters)
         grads: Any = torch.autograd.grad(
             saved.out, [self.parameters[n] for n in names], saved.grad, allow_unused=True
         )
         self._collect({n: g for n, g in zip(names, grads, strict=True) if g is not None})
-        if self.clock:
-            self.clock.end(began, action.stage, "W")
+        self._end(began, action.stage, "W")
 
     def _collect(self, grads: dict[str, torch.Tensor]) -> None:
         for name, grad in grads.items():

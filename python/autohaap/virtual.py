@@ -31,10 +31,6 @@ class VirtualClock:
         found: float = self.times["stages"][str(stage)][work]
         return found * self.scale
 
-    def begin(self) -> float:
-        """Start of an action."""
-        return time.perf_counter()
-
     def end(self, began: float, stage: int, work: str) -> None:
         """Sleeps until the action's time has passed."""
         _sleep_until(began + self.seconds(stage, work))
