@@ -60,9 +60,9 @@ class Chunk:
         return ChunkStorageMetadata(self.offsets, self.tensor.size())
 
 
-class _Save(DefaultSavePlanner):  # type: ignore[misc]
+class _Save(DefaultSavePlanner):
     def __init__(self, chunks: list[Chunk]) -> None:
-        super().__init__()
+        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
         self.chunks = {(c.name, c.offsets): c for c in chunks}
 
     def create_local_plan(self) -> SavePlan:
@@ -81,9 +81,9 @@ class _Save(DefaultSavePlanner):  # type: ignore[misc]
         return self.chunks[write_item.index.fqn, write_item.index.offset].tensor
 
 
-class _Load(DefaultLoadPlanner):  # type: ignore[misc]
+class _Load(DefaultLoadPlanner):
     def __init__(self, chunks: list[Chunk]) -> None:
-        super().__init__()
+        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
         self.chunks = {(c.name, c.offsets): c for c in chunks}
 
     def create_local_plan(self) -> LoadPlan:

@@ -89,6 +89,7 @@ def _join(plan: Plan, run: Run) -> tuple[int, torch.device]:
 
 
 def _beat(run: Run, rank: int) -> None:
+    """A sign of life for the launcher; the file holds the process id."""
     (run.folder / f"heartbeat-{rank}").touch()
 
 
@@ -110,7 +111,7 @@ def train(run: Run) -> None:
     architecture.agree(arch, plan.model)
     dtype = _dtype(run, plan)
     rank, device = _join(plan, run)
-    _beat(run, rank)
+    (run.folder / f"heartbeat-{rank}").write_text(str(os.getpid()))
     for note in preflight.check(plan, int(os.environ["LOCAL_RANK"]), device, dtype):
         if rank == 0:
             print(f"pre-flight: {note}", flush=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
 import traceback
@@ -280,9 +281,9 @@ def edge_problems(plan: Plan, case: dict, executors_sent: list) -> list[str]:
     return problems
 
 
-def worker(rank: int, world: int, folder: str, first: int, last: int, store: str) -> None:
+def worker(rank: int, world: int, folder: str, first: int, last: int, port: int) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
     path = Path(folder)
     cases = json.loads((path / "cases.json").read_text())[first:last]
     groups = Groups("cpu")
@@ -311,9 +312,11 @@ def worker(rank: int, world: int, folder: str, first: int, last: int, store: str
 def main() -> None:
     folder, world = sys.argv[1], int(sys.argv[2])
     first, last = (int(a) for a in sys.argv[3:5]) if len(sys.argv) > 4 else (0, 10**6)
-    store = f"{folder}/store-{os.getpid()}"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     # Forked before any thread exists: every rank shares the imports.
-    mp.start_processes(worker, (world, folder, first, last, store), nprocs=world, start_method="fork")
+    mp.start_processes(worker, (world, folder, first, last, port), nprocs=world, start_method="fork")
 
 
 if __name__ == "__main__":

@@ -102,6 +102,7 @@ pub(super) fn run(
     );
     let began = SystemTime::now();
     let hang = Duration::from_secs(file.run.hang_s);
+    let start_limit = Duration::from_secs(file.run.timeout_s.max(60));
     let mut progress = Progress::new(cli, run, file.run.steps);
     let mut first: Option<(Instant, usize)> = None;
     loop {
@@ -129,7 +130,7 @@ pub(super) fn run(
             return Ok(Ended::Lost(lost));
         }
         if first.is_none()
-            && let Some(rank) = hung(&workers, run, began, hang)
+            && let Some(rank) = hung(&workers, run, began, hang, start_limit)
         {
             end(&mut workers);
             return Ok(Ended::Lost(Lost {
@@ -228,7 +229,13 @@ fn reported(log: &Path) -> Option<Problem> {
 }
 
 /// The rank that has been still the longest, when none has moved for that long.
-fn hung(workers: &[Worker], run: &Run, began: SystemTime, limit: Duration) -> Option<usize> {
+fn hung(
+    workers: &[Worker],
+    run: &Run,
+    began: SystemTime,
+    limit: Duration,
+    start: Duration,
+) -> Option<usize> {
     let beats: Vec<(SystemTime, usize)> = workers
         .iter()
         .filter(|w| w.ended.is_none())
@@ -242,6 +249,8 @@ fn hung(workers: &[Worker], run: &Run, began: SystemTime, limit: Duration) -> Op
     let still = SystemTime::now().duration_since(newest).unwrap_or_default();
     // A stopped process is the cause; else the one that stopped first.
     let stopped = workers.iter().find(|w| w.ended.is_none() && is_stopped(w.child.id()));
+    // Until the first sign of life the imports and the meeting of the ranks take their time.
+    let limit = if newest == began { limit.max(start) } else { limit };
     if still <= limit {
         return None;
     }
