@@ -36,6 +36,7 @@ from autohaap.plan import Plan
 
 TOLERANCE = 1e-10
 STEPS = 5
+MISTAKES = ("mean", "rows", "tied")
 SETTINGS = Settings(lr=1e-2, weight_decay=0.1, clip=0.5, betas=(0.9, 0.95), eps=1e-8)
 
 
@@ -192,6 +193,12 @@ def run_case(folder: Path, case: dict, groups: Groups, references: dict, mistake
             if name.endswith("norm.weight"):
                 for r, held in holders.items():
                     holders[r] = type(held)(held.rank, held.start, held.end, held.weight / len(holders))
+    if mistake == "rows":
+        # The first replica of the head counts twice.
+        for holders in executor.layout.held.values():
+            for r in plan.pipelines[0].stages[-1].replicas[0].ranks:
+                if r in holders:
+                    holders[r] = type(holders[r])(r, holders[r].start, holders[r].end, 2 * holders[r].weight)
     if mistake == "tied":
         for held in executor.layout.held["embed.weight"].values():
             if held.rank in plan.pipelines[0].stages[-1].ranks:
@@ -252,6 +259,21 @@ def run_case(folder: Path, case: dict, groups: Groups, references: dict, mistake
     return gather(problems, world)
 
 
+def caught(folder: Path, cases: list, groups: Groups, references: dict, mistake: str) -> bool:
+    """Whether a deliberate mistake makes a plan fail."""
+    for case in cases:
+        plan = Plan.read(folder / case["plan"])
+        if mistake in ("mean", "rows") and len(plan.pipelines[0].stages[-1].replicas) < 2:
+            continue
+        if mistake == "tied" and not (plan.tied and len(plan.pipelines) == 1 and len(plan.pipelines[0].stages) == 3):
+            continue
+        found = bool(run_case(folder, case, groups, references, mistake))
+        if dist.get_rank() == 0:
+            print(f"mistake `{mistake}` in {case['plan']}: {'caught' if found else 'NOT CAUGHT'}", flush=True)
+        return found
+    return True
+
+
 def facts(plan: Plan, case: dict, executor: Executor, measured) -> list[str]:
     """Order, in-flight counts and elements per edge against the simulator's."""
     problems = []
@@ -304,6 +326,8 @@ def worker(rank: int, world: int, folder: str, first: int, last: int, port: int)
             print(f"{case['plan']} {case['model']} {state} {time.perf_counter() - began:.2f} s", flush=True)
             for problem in problems[:8]:
                 print("   ", problem, flush=True)
+    for mistake in MISTAKES:
+        failed += not caught(path, cases, groups, references, mistake)
     dist.destroy_process_group()
     if failed:
         sys.exit(1)

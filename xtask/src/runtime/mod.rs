@@ -24,7 +24,10 @@ pub(crate) fn run(root: &Path, only: Option<&Path>) -> Result<()> {
     let began = Instant::now();
     let folder = tempfile::tempdir()?;
     let refused = plans::write(folder.path(), PLANS)?;
-    println!("{PLANS} legal plans, {} draws refused by the checker or the simulator", refused.len());
+    println!(
+        "{PLANS} legal plans, {} draws refused by the checker or the simulator",
+        refused.len()
+    );
     let status = Command::new(&python)
         .arg(root.join("tests/python/runtime_equality.py"))
         .arg(folder.path())
@@ -33,7 +36,16 @@ pub(crate) fn run(root: &Path, only: Option<&Path>) -> Result<()> {
         .status()
         .context("cannot run the virtual environment's python")?;
     if !status.success() {
-        bail!("the runtime's tests failed");
+        bail!("the runtime differs from a single process");
+    }
+    let status = Command::new(&python)
+        .arg(root.join("tests/python/runtime_runs.py"))
+        .arg(crate::examples::build(root)?)
+        .arg(folder.path())
+        .status()
+        .context("cannot run the virtual environment's python")?;
+    if !status.success() {
+        bail!("the runtime's runs failed");
     }
     println!("runtime: {:.1} s", began.elapsed().as_secs_f64());
     Ok(())

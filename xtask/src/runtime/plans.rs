@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 use autohaap::cluster::{Precision, parse_cluster};
 use autohaap::model;
 use autohaap::plan::{
-    AttentionKernel, EngineSemantics, Optimizer, Pipeline, Plan, Recompute, RecomputeRange, Replica, Schedule, ScheduleKind,
-    Stage, Training, check,
+    AttentionKernel, EngineSemantics, Optimizer, Pipeline, Plan, Recompute, RecomputeRange, Replica,
+    Schedule, ScheduleKind, Stage, Training, check,
 };
 use autohaap::simulate::schedule::csv;
 use autohaap::simulate::{Options, simulate};
@@ -45,7 +45,7 @@ impl Source {
 pub(super) fn configs() -> Vec<(&'static str, Value)> {
     let llama = json!({
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 16, "intermediate_size": 24,
-        "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 50,
+        "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 50,
         "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "hidden_act": "silu",
         "rope_theta": 10000.0, "head_dim": 4, "initializer_range": 0.2
     });
@@ -61,7 +61,9 @@ pub(super) fn configs() -> Vec<(&'static str, Value)> {
         ("llama-tied", with(json!({"tie_word_embeddings": true}))),
         (
             "qwen2-tied",
-            with(json!({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "tie_word_embeddings": true})),
+            with(
+                json!({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "tie_word_embeddings": true}),
+            ),
         ),
         (
             "qwen3",
@@ -69,25 +71,31 @@ pub(super) fn configs() -> Vec<(&'static str, Value)> {
         ),
         (
             "mistral",
-            with(json!({"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 5})),
+            with(
+                json!({"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 5}),
+            ),
         ),
         (
             "gpt2",
-            json!({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 16, "n_layer": 6, "n_head": 4,
+            json!({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 16, "n_layer": 4, "n_head": 4,
                 "n_positions": 64, "vocab_size": 50, "activation_function": "gelu_new", "attn_pdrop": 0.0,
                 "embd_pdrop": 0.0, "resid_pdrop": 0.0, "layer_norm_epsilon": 1e-5, "initializer_range": 0.2,
                 "tie_word_embeddings": true}),
         ),
         (
             "mixtral",
-            with(json!({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": 4,
-                "num_experts_per_tok": 2, "sliding_window": null})),
+            with(
+                json!({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": 4,
+                "num_experts_per_tok": 2, "sliding_window": null}),
+            ),
         ),
         (
             "qwen2-moe",
-            with(json!({"model_type": "qwen2_moe", "architectures": ["Qwen2MoeForCausalLM"], "num_experts": 4,
+            with(
+                json!({"model_type": "qwen2_moe", "architectures": ["Qwen2MoeForCausalLM"], "num_experts": 4,
                 "num_experts_per_tok": 2, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 24,
-                "decoder_sparse_step": 2, "norm_topk_prob": false, "mlp_only_layers": []})),
+                "decoder_sparse_step": 2, "norm_topk_prob": false, "mlp_only_layers": []}),
+            ),
         ),
     ]
 }
@@ -116,11 +124,25 @@ fn parts(source: &mut Source, total: u32, parts: u32) -> Vec<u32> {
 /// A pipeline on devices from `next` on; None: it needs more than there are.
 fn pipeline(source: &mut Source, atoms: u32, moe: bool, next: &mut u32, limit: u32) -> Option<Pipeline> {
     use ScheduleKind::{DualpipeV, Gpipe, Interleaved, OneF1b, ZbH1, ZbH2, ZbV};
-    let kind = source.pick(&[OneF1b, OneF1b, OneF1b, Gpipe, Interleaved, ZbH1, ZbH2, ZbV, DualpipeV]);
+    let kind = source.pick(&[
+        OneF1b,
+        OneF1b,
+        OneF1b,
+        Gpipe,
+        Interleaved,
+        ZbH1,
+        ZbH2,
+        ZbV,
+        DualpipeV,
+    ]);
     let chunked = matches!(kind, Interleaved | ZbV | DualpipeV);
     let owners = if chunked { 2 } else { source.count(1, 3) };
     let micro_batch = source.pick(&[1, 2, 3, 4, 4]);
-    let micro_batches = if chunked { 2 * source.count(2, 3) } else { source.count(1, 6) };
+    let micro_batches = if chunked {
+        2 * source.count(2, 3)
+    } else {
+        source.count(1, 4)
+    };
     let mut stages = Vec::new();
     for _ in 0..owners {
         let num_replicas = if micro_batch > 1 { source.count(1, 2) } else { 1 };
@@ -144,7 +166,11 @@ fn pipeline(source: &mut Source, atoms: u32, moe: bool, next: &mut u32, limit: u
             atoms: [0, 0],
             in_flight: 1,
             recompute: Vec::new(),
-            ep: if moe && devices.is_multiple_of(2) && source.chance(70) { 2 } else { 1 },
+            ep: if moe && devices.is_multiple_of(2) && source.chance(70) {
+                2
+            } else {
+                1
+            },
             etp: 1,
             replicas,
             on_stage: None,
@@ -162,7 +188,11 @@ fn pipeline(source: &mut Source, atoms: u32, moe: bool, next: &mut u32, limit: u
     }
     let num_stages = stages.len() as u32;
     let mut first = 0;
-    for (s, (stage, count)) in stages.iter_mut().zip(parts(source, atoms, num_stages)).enumerate() {
+    for (s, (stage, count)) in stages
+        .iter_mut()
+        .zip(parts(source, atoms, num_stages))
+        .enumerate()
+    {
         let last = first + count as usize;
         stage.atoms = [first, last];
         // 1F1B: any depth at least that of the next stage would do; the textbook's, or one more.
@@ -240,6 +270,64 @@ fn draw(seed: u64, config: &Value) -> Result<Option<Plan>> {
     Ok(Some(plan))
 }
 
+/// What the plans together must contain and do not.
+fn missing(plans: &[Plan]) -> Vec<String> {
+    use ScheduleKind::{DualpipeV, Gpipe, Interleaved, OneF1b, ZbH1, ZbH2, ZbV};
+    let any = |what: &dyn Fn(&Plan) -> bool| plans.iter().any(what);
+    let stage = |what: &dyn Fn(&Stage) -> bool| {
+        plans
+            .iter()
+            .flat_map(|p| &p.pipelines)
+            .flat_map(|p| &p.stages)
+            .any(what)
+    };
+    let mut found: Vec<(String, bool)> = vec![
+        ("several pipelines".into(), any(&|p| p.pipelines.len() > 1)),
+        ("tied ends".into(), any(&|p| p.model.model.tied)),
+        ("ZeRO 1".into(), any(&|p| p.training.zero == 1)),
+        ("no ZeRO".into(), any(&|p| p.training.zero == 0)),
+        (
+            "sequence parallelism".into(),
+            any(&|p| p.training.sequence_parallel),
+        ),
+        (
+            "rows 3:1".into(),
+            stage(&|s| {
+                let rows: Vec<u32> = s.replicas.iter().map(|r| r.rows).collect();
+                rows == [3, 1] || rows == [1, 3]
+            }),
+        ),
+        (
+            "replicas of different tp".into(),
+            stage(&|s| s.replicas.iter().any(|r| r.tp != s.replicas[0].tp)),
+        ),
+        ("ep 2".into(), stage(&|s| s.ep == 2)),
+    ];
+    for tp in [1, 2, 4] {
+        found.push((
+            format!("tp {tp}"),
+            stage(&|s| s.replicas.iter().any(|r| r.tp == tp)),
+        ));
+    }
+    for mode in [Recompute::Full, Recompute::Selective] {
+        found.push((
+            format!("{mode:?}"),
+            stage(&|s| s.recompute.iter().any(|r| r.mode == mode)),
+        ));
+    }
+    for kind in [OneF1b, Gpipe, Interleaved, ZbH1, ZbH2, ZbV, DualpipeV] {
+        found.push((
+            format!("{kind:?}"),
+            any(&|p| p.pipelines.iter().any(|p| p.schedule.kind == kind)),
+        ));
+    }
+    found
+        .into_iter()
+        .filter(|(_, there)| !there)
+        .map(|(name, _)| name)
+        .collect()
+}
+
 /// Writes `count` plans and their facts; the number of draws that were refused, by reason.
 pub(super) fn write(folder: &Path, count: usize) -> Result<Vec<String>> {
     let configs = configs();
@@ -249,12 +337,16 @@ pub(super) fn write(folder: &Path, count: usize) -> Result<Vec<String>> {
         fs::write(at.join("config.json"), serde_json::to_string_pretty(config)?)?;
     }
     let mut refused = Vec::new();
-    let mut cases = Vec::new();
+    let (mut cases, mut plans) = (Vec::new(), Vec::new());
     let mut seed = 0_u64;
     while cases.len() < count {
         seed += 1;
         if seed > 200 * count as u64 {
-            bail!("only {} legal plans: {:?}", cases.len(), refused.iter().take(10).collect::<Vec<_>>());
+            bail!(
+                "only {} legal plans: {:?}",
+                cases.len(),
+                refused.iter().take(10).collect::<Vec<_>>()
+            );
         }
         let (name, config) = &configs[cases.len() % configs.len()];
         let Some(plan) = draw(seed, config)? else {
@@ -274,6 +366,7 @@ pub(super) fn write(folder: &Path, count: usize) -> Result<Vec<String>> {
         };
         let file = format!("plan-{}.json", cases.len());
         fs::write(folder.join(&file), plan.to_json())?;
+        plans.push(plan);
         let chains = &simulation.program.chains;
         cases.push(json!({
             "plan": file,
@@ -285,6 +378,10 @@ pub(super) fn write(folder: &Path, count: usize) -> Result<Vec<String>> {
             "forward_elements": chains.iter().map(|c| c.forward.iter().map(|t| t.bytes / 2.0).collect::<Vec<_>>()).collect::<Vec<_>>(),
             "backward_elements": chains.iter().map(|c| c.backward.iter().map(|t| t.bytes / 2.0).collect::<Vec<_>>()).collect::<Vec<_>>(),
         }));
+    }
+    let missing = missing(&plans);
+    if !missing.is_empty() {
+        bail!("no plan has {}", missing.join(", "));
     }
     fs::write(folder.join("cases.json"), serde_json::to_string_pretty(&cases)?)?;
     Ok(refused)

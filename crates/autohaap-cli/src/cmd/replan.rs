@@ -90,7 +90,10 @@ pub(crate) fn run(cli: &Cli, args: &ReplanArgs) -> Result<ExitStatus, Failure> {
         ));
     }
     if moved.len() > SHOWN {
-        text.push_str(&format!("  ... and {} more (`--format json` lists all)\n", moved.len() - SHOWN));
+        text.push_str(&format!(
+            "  ... and {} more (`--format json` lists all)\n",
+            moved.len() - SHOWN
+        ));
     }
     if let Some(path) = &args.output {
         text.push_str(&format!(

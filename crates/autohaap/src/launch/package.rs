@@ -43,7 +43,7 @@ mod tests {
         let mut names: Vec<String> = std::fs::read_dir(root.join("python/autohaap"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
-            .filter(|name| name.ends_with(".py"))
+            .filter(|name| std::path::Path::new(name).extension().is_some_and(|e| e == "py"))
             .collect();
         names.sort();
         let packed: Vec<&str> = PACKAGE.iter().map(|(name, _)| *name).collect();

@@ -15,7 +15,10 @@ pub fn refuse(plan: &Plan) -> Problems {
     if training.zero > 1 {
         no(
             "training.zero".into(),
-            format!("ZeRO `{}`: the runtime shards the optimizer (1), not gradients or weights", training.zero),
+            format!(
+                "ZeRO `{}`: the runtime shards the optimizer (1), not gradients or weights",
+                training.zero
+            ),
             "plan with `--zero 1`",
         );
     }
@@ -29,7 +32,11 @@ pub fn refuse(plan: &Plan) -> Problems {
     for (a, atom) in plan.model.model.atoms.iter().enumerate() {
         let path = format!("model.atoms[{a}]");
         match &atom.shape {
-            Shape::Mtp { .. } => no(path, "multi-token prediction is not executed".into(), "leave the MTP blocks out"),
+            Shape::Mtp { .. } => no(
+                path,
+                "multi-token prediction is not executed".into(),
+                "leave the MTP blocks out",
+            ),
             Shape::Block(block) => match &block.mixer {
                 Some(Mixer::Attention { .. }) => {}
                 _ => no(

@@ -28,7 +28,13 @@ fn quoted(text: &str) -> String {
 fn label(text: &str) -> String {
     let name: String = text
         .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_lowercase()
+            } else {
+                '-'
+            }
+        })
         .collect();
     name.trim_matches('-').to_owned()
 }

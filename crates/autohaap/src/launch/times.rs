@@ -14,7 +14,8 @@ pub fn virtual_times(plan: &Plan, simulation: &Simulation) -> Vec<Value> {
     let chains = &simulation.program.chains;
     for (pipeline, chain) in plan.pipelines.iter().zip(chains) {
         for s in 0..pipeline.stages.len().saturating_sub(1) {
-            let seconds = |list: &[crate::simulate::program::Transfer]| list.get(s).map_or(0.0, |t| t.seconds);
+            let seconds =
+                |list: &[crate::simulate::program::Transfer]| list.get(s).map_or(0.0, |t| t.seconds);
             edges.insert(key.to_string(), json!(seconds(&chain.forward)));
             edges.insert((key + 1).to_string(), json!(seconds(&chain.backward)));
             key += 2;
@@ -23,7 +24,11 @@ pub fn virtual_times(plan: &Plan, simulation: &Simulation) -> Vec<Value> {
     let of = |device: &str| {
         for (p, pipeline) in plan.pipelines.iter().enumerate() {
             for (s, stage) in pipeline.stages.iter().enumerate() {
-                if !stage.replicas.iter().any(|r| r.devices.iter().any(|d| d == device)) {
+                if !stage
+                    .replicas
+                    .iter()
+                    .any(|r| r.devices.iter().any(|d| d == device))
+                {
                     continue;
                 }
                 let stages: Map<String, Value> = pipeline

@@ -150,12 +150,17 @@ impl TrainingFile {
             }
         })?;
         if !["gloo", "nccl"].contains(&file.run.backend.as_str()) {
-            return Err(bad(format!("backend `{}` is neither gloo nor nccl", file.run.backend)));
+            return Err(bad(format!(
+                "backend `{}` is neither gloo nor nccl",
+                file.run.backend
+            )));
         }
         if let Some(precision) = &file.run.precision
             && !["fp32", "fp64", "bf16", "fp16"].contains(&precision.as_str())
         {
-            return Err(bad(format!("precision `{precision}` is not one of fp32, fp64, bf16, fp16")));
+            return Err(bad(format!(
+                "precision `{precision}` is not one of fp32, fp64, bf16, fp16"
+            )));
         }
         if file.run.steps == 0 {
             return Err(bad("`run.steps` is 0".into()));
@@ -163,10 +168,17 @@ impl TrainingFile {
         if !(file.optimizer.lr.is_finite() && file.optimizer.lr > 0.0) {
             return Err(bad(format!("`optimizer.lr` is {}", file.optimizer.lr)));
         }
-        for path in [&mut file.model.config, &mut file.data.tokens, &mut file.run.folder] {
+        for path in [
+            &mut file.model.config,
+            &mut file.data.tokens,
+            &mut file.run.folder,
+        ] {
             *path = folder.join(&*path);
         }
-        for path in [&mut file.model.weights, &mut file.run.export].into_iter().flatten() {
+        for path in [&mut file.model.weights, &mut file.run.export]
+            .into_iter()
+            .flatten()
+        {
             *path = folder.join(&*path);
         }
         Ok(file)

@@ -33,7 +33,10 @@ fn holdings(plan: &Plan) -> Holdings {
     let atoms = &plan.model.model.atoms;
     for pipeline in &plan.pipelines {
         for stage in &pipeline.stages {
-            let owner = stage.on_stage.and_then(|s| pipeline.stages.get(s)).unwrap_or(stage);
+            let owner = stage
+                .on_stage
+                .and_then(|s| pipeline.stages.get(s))
+                .unwrap_or(stage);
             let mut position = 0_u32;
             for replica in &owner.replicas {
                 for (i, device) in replica.devices.iter().enumerate() {
@@ -119,10 +122,13 @@ fn without(wanted: [f64; 2], own: Option<[f64; 2]>) -> Vec<[f64; 2]> {
     let Some(own) = own else {
         return vec![wanted];
     };
-    [[wanted[0], wanted[1].min(own[0])], [wanted[0].max(own[1]), wanted[1]]]
-        .into_iter()
-        .filter(|i| i[1] > i[0] + 1e-12)
-        .collect()
+    [
+        [wanted[0], wanted[1].min(own[0])],
+        [wanted[0].max(own[1]), wanted[1]],
+    ]
+    .into_iter()
+    .filter(|i| i[1] > i[0] + 1e-12)
+    .collect()
 }
 
 #[cfg(test)]

@@ -16,7 +16,12 @@ fn step_time(run: &Run) -> Option<f64> {
     let text = std::fs::read_to_string(run.folder.join("steps.jsonl")).ok()?;
     let times: Vec<f64> = text
         .lines()
-        .filter_map(|l| serde_json::from_str::<Value>(l).ok()?.get("step_time_s")?.as_f64())
+        .filter_map(|l| {
+            serde_json::from_str::<Value>(l)
+                .ok()?
+                .get("step_time_s")?
+                .as_f64()
+        })
         .collect();
     let steady = if times.len() > 2 { &times[2..] } else { &times[..] };
     (!steady.is_empty()).then(|| steady.iter().sum::<f64>() / steady.len() as f64)
@@ -30,9 +35,11 @@ fn work(run: &Run, rank: usize) -> BTreeMap<(usize, char), (f64, u32)> {
     for event in trace["traceEvents"].as_array().into_iter().flatten() {
         let name = event["name"].as_str().unwrap_or_default();
         let digits: String = name.chars().take_while(char::is_ascii_digit).collect();
-        if let (Ok(stage), Some(kind), Some(us)) =
-            (digits.parse(), name.chars().nth(digits.len()), event["dur"].as_f64())
-        {
+        if let (Ok(stage), Some(kind), Some(us)) = (
+            digits.parse(),
+            name.chars().nth(digits.len()),
+            event["dur"].as_f64(),
+        ) {
             let entry = found.entry((stage, kind)).or_default();
             entry.0 += us * 1e-6;
             entry.1 += 1;
@@ -54,10 +61,16 @@ pub(super) fn report(cli: &Cli, plan: &Plan, run: &Run) -> Result<(), Failure> {
         cli,
         &format!("step {step:.4} s measured, {predicted:.4} s predicted for the planned devices"),
     );
-    note(cli, "pipeline stage   forward s measured / predicted   backward s measured / predicted");
+    note(
+        cli,
+        "pipeline stage   forward s measured / predicted   backward s measured / predicted",
+    );
     for (p, pipeline) in plan.pipelines.iter().enumerate() {
         for (s, stage) in pipeline.stages.iter().enumerate() {
-            let owner = stage.on_stage.and_then(|o| pipeline.stages.get(o)).unwrap_or(stage);
+            let owner = stage
+                .on_stage
+                .and_then(|o| pipeline.stages.get(o))
+                .unwrap_or(stage);
             let holders = owner.replicas.iter().flat_map(|r| &r.devices);
             let (mut forward, mut backward) = (0.0_f64, 0.0_f64);
             for device in holders {

@@ -32,9 +32,11 @@ struct Meeting {
 pub(crate) fn run(cli: &Cli, args: &LaunchArgs) -> Result<ExitStatus, Failure> {
     let mut plan = input::plan(&args.plan)?;
     let Some(train) = &cli.config else {
-        return Err(Problem::new(&codes::TRAINING_FILE, "--config", "no training file was named")
-            .hint("add `--config train.toml`; `autohaap explain E609` shows one")
-            .into());
+        return Err(
+            Problem::new(&codes::TRAINING_FILE, "--config", "no training file was named")
+                .hint("add `--config train.toml`; `autohaap explain E609` shows one")
+                .into(),
+        );
     };
     let name = train.display().to_string();
     let text = input::read(&name)?;
@@ -56,7 +58,10 @@ pub(crate) fn run(cli: &Cli, args: &LaunchArgs) -> Result<ExitStatus, Failure> {
     problems.or(())?;
     if let Some(folder) = &args.write_scripts {
         std::fs::create_dir_all(folder)?;
-        let port = args.master.as_deref().and_then(|m| m.rsplit_once(':')?.1.parse().ok());
+        let port = args
+            .master
+            .as_deref()
+            .and_then(|m| m.rsplit_once(':')?.1.parse().ok());
         for script in scripts(
             &plan,
             &std::path::absolute(&args.plan)?.display().to_string(),
@@ -72,7 +77,13 @@ pub(crate) fn run(cli: &Cli, args: &LaunchArgs) -> Result<ExitStatus, Failure> {
     let mut resume = args.resume || args.elastic;
     for attempt in 0.. {
         let meeting = meeting(args, &plan)?;
-        let run = folder::write(&plan, &file, &attempt_name(attempt, &meeting), resume, args.virtual_scale)?;
+        let run = folder::write(
+            &plan,
+            &file,
+            &attempt_name(attempt, &meeting),
+            resume,
+            args.virtual_scale,
+        )?;
         let ended = workers::run(cli, &plan, &file, &run, &python, &meeting)?;
         let lost = match ended {
             workers::Ended::Well => {
@@ -83,7 +94,10 @@ pub(crate) fn run(cli: &Cli, args: &LaunchArgs) -> Result<ExitStatus, Failure> {
             }
             workers::Ended::Lost(lost) => lost,
         };
-        let device = ranks(&plan).get(lost.rank).map(|r| r.device.clone()).unwrap_or_default();
+        let device = ranks(&plan)
+            .get(lost.rank)
+            .map(|r| r.device.clone())
+            .unwrap_or_default();
         if !(args.elastic && lost.by_itself && attempt < MOST_RESTARTS) {
             let code = lost.exit_code;
             crate::ui::problems(&lost.problem(&device).into(), cli.json());
@@ -188,13 +202,11 @@ fn meeting(args: &LaunchArgs, plan: &Plan) -> Result<Meeting, Failure> {
     {
         let mut names: Vec<String> = ranks(plan).into_iter().map(|r| r.node).collect();
         names.dedup();
-        return Err(Problem::new(
-            &codes::WORLD,
-            "--node",
-            format!("the plan uses no node `{node}`"),
-        )
-        .hint(format!("its nodes are {}", names.join(", ")))
-        .into());
+        return Err(
+            Problem::new(&codes::WORLD, "--node", format!("the plan uses no node `{node}`"))
+                .hint(format!("its nodes are {}", names.join(", ")))
+                .into(),
+        );
     }
     let first = ranks(plan).first().map(|r| r.node.clone());
     let mut port = port;

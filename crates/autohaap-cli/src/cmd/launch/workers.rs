@@ -206,7 +206,9 @@ fn culprit(workers: &[Worker], first: usize, run: &Run) -> Lost {
             log: log(run, w.rank),
         }
     };
-    let killed = workers.iter().find(|w| w.ended.is_some_and(|s| s.signal().is_some()));
+    let killed = workers
+        .iter()
+        .find(|w| w.ended.is_some_and(|s| s.signal().is_some()));
     if let Some(worker) = killed {
         return of(worker);
     }
@@ -223,32 +225,36 @@ fn reported(log: &Path) -> Option<Problem> {
     let text = std::fs::read_to_string(log).ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("autohaap-problem "))?;
     let record: Value = serde_json::from_str(line).ok()?;
-    let word = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let word = |key: &str| {
+        record
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let code = find_code(&word("code"))?;
     Some(Problem::new(code, word("path"), word("message")).hint(word("hint")))
 }
 
 /// The rank that has been still the longest, when none has moved for that long.
-fn hung(
-    workers: &[Worker],
-    run: &Run,
-    began: SystemTime,
-    limit: Duration,
-    start: Duration,
-) -> Option<usize> {
+fn hung(workers: &[Worker], run: &Run, began: SystemTime, limit: Duration, start: Duration) -> Option<usize> {
     let beats: Vec<(SystemTime, usize)> = workers
         .iter()
         .filter(|w| w.ended.is_none())
         .map(|w| {
             let file = run.folder.join(format!("heartbeat-{}", w.rank));
-            let beat = std::fs::metadata(file).and_then(|m| m.modified()).unwrap_or(began);
+            let beat = std::fs::metadata(file)
+                .and_then(|m| m.modified())
+                .unwrap_or(began);
             (beat, w.rank)
         })
         .collect();
     let newest = beats.iter().map(|(beat, _)| *beat).max()?;
     let still = SystemTime::now().duration_since(newest).unwrap_or_default();
     // A stopped process is the cause; else the one that stopped first.
-    let stopped = workers.iter().find(|w| w.ended.is_none() && is_stopped(w.child.id()));
+    let stopped = workers
+        .iter()
+        .find(|w| w.ended.is_none() && is_stopped(w.child.id()));
     // Until the first sign of life the imports and the meeting of the ranks take their time.
     let limit = if newest == began { limit.max(start) } else { limit };
     if still <= limit {
@@ -262,7 +268,8 @@ fn hung(
 /// Whether the system holds a process still (Linux).
 fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
 /// Prints the steps that rank 0 has written.
