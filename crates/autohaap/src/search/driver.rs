@@ -25,8 +25,8 @@ use crate::units::Seconds;
 /// Devices up to which the exhaustive search is tried.
 const LATTICE_DEVICES: u32 = 16;
 
-/// Steps of the exhaustive search: about two seconds at most.
-const LATTICE_WORK: u64 = 400_000;
+/// Steps of the exhaustive search times the devices: about two seconds at most. The fewer devices, the likelier it completes.
+const LATTICE_WORK: u64 = 6_400_000;
 
 /// Wall time and counts per phase.
 struct Clock<'b> {
@@ -203,9 +203,10 @@ pub fn search(
     let mut complete = false;
     if counts.iter().sum::<u32>() <= LATTICE_DEVICES && !stop() {
         complete = true;
+        let work = LATTICE_WORK / u64::from(counts.iter().sum::<u32>().max(1));
         for (table, &zero) in tables.iter().zip(&levels) {
             let incumbent = ranked.first().map_or(f64::INFINITY, |b| b.step);
-            let closed = lattice::close(table, &counts, incumbent, LATTICE_WORK, &stop);
+            let closed = lattice::close(table, &counts, incumbent, work, &stop);
             complete &= closed.complete;
             if let Some(better) = closed.better {
                 ranked.push(found(&better, zero));
