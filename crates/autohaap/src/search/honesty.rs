@@ -70,7 +70,7 @@ fn refuted(relaxation: Relaxation) -> (u32, u32, Vec<String>) {
         let mut prover = Prover::new(relaxation, table, counts, None);
         let mut refutes = |time: f64| {
             prices.iter().any(|p| prover.holds(p, time, 1 << 24, &|| false))
-                || prover.refutes(time, &mut (1 << 24), &|| false)
+                || prover.refutes(time, &mut (1 << 18), &|| false)
         };
         tight += u32::from(refutes(optimum * 0.9));
         for above in [1.5, 1.1, 1.01, 1.0 + 1e-9] {

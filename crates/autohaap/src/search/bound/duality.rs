@@ -9,75 +9,29 @@
 //!
 //! Any prices are valid, good ones are tight: templates that break a proof become constraints on the prices (a cutting
 //! plane), until a proof holds or the constraints show that none exists.
-//!
-//! **Whole pipelines.** Shares of templates may meet the batch where whole ones do not. On small clusters the count vectors form a
-//! small lattice: with prices at which no template is worth more than r times its price, a template of value v and devices d can
-//! be part of a plan only if `v + r pi . (counts - d) >= batch`. All count vectors of such templates are listed, and a
-//! knapsack over the lattice tells whether whole ones meet the batch.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-use crate::cost::pipeline::StageTime;
 use crate::search::master::{self, Column};
-use crate::search::pricing::MAX_CLASSES;
-use crate::search::table::{Holders, Row, Table};
+use crate::search::table::{Holders, Table};
 
 use super::capacity::price_guesses;
-use super::labels::{Apart, Label, merge};
-use super::stages::Stages;
-
-/// What the bound relaxes; tests show that less is not enough.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Relaxation {
-    /// In-flight limits as deep as memory allows, not 1.
-    pub(crate) depth: bool,
-    /// All labels that no other beats, or their component-wise minimum; not just the cheapest.
-    pub(crate) labels: bool,
-    /// The most holders a plan can have, not the stage's own replicas.
-    pub(crate) holders: bool,
-}
-
-impl Relaxation {
-    /// Everything that a valid bound needs.
-    pub(crate) const FULL: Self = Self {
-        depth: true,
-        labels: true,
-        holders: true,
-    };
-}
+use super::pricing::{Pricing, Relaxation, Share, Size, sizes};
 
 /// Ratio of the ends of an interval of micro-batch counts: the bound gives away as much.
 const INTERVAL: f64 = 1.02;
 
 /// Intervals looked at together; the work and the templates found do not depend on the number of threads.
-const CHUNK: usize = 16;
-
-/// Labels at a position before they are merged early.
-const CROWD: usize = 1024;
-
-/// Multipliers of the fill in the cost of what is still to come, relative to the mean price.
-const FILL_PRICES: [f64; 6] = [0.0, 0.1, 0.3, 1.0, 3.0, 10.0];
-
-/// Count vectors up to which whole pipelines are told from shares of them.
-const LATTICE: u64 = 1_000;
+pub(super) const CHUNK: usize = 16;
 
 /// Cutting planes of one time.
 const CUTS: u32 = 12;
 
-/// Everything of one micro-batch size.
-struct Size {
-    stages: Vec<Stages>,
-    /// Least link seconds from a row to a group; `None` where no path exists.
-    links: Vec<Vec<Option<f64>>>,
-}
-
 /// What came of one proof attempt.
-enum Attempt {
+pub(super) enum Attempt {
     /// No template beats the prices.
     Holds,
     /// These templates do.
@@ -88,10 +42,13 @@ enum Attempt {
 
 /// Refutes step times at one ZeRO level; keeps stage times and prices from one time to the next.
 pub(crate) struct Prover<'t, 'a> {
-    table: &'t Table<'a>,
-    counts: &'t [u32],
-    relaxation: Relaxation,
+    pub(super) table: &'t Table<'a>,
+    pub(super) counts: &'t [u32],
+    pub(super) relaxation: Relaxation,
+    /// At the most holders any plan can have.
     sizes: FxHashMap<u32, Size>,
+    /// At the most holders of plans with a pipeline of so many devices; only where whole pipelines are looked at.
+    pub(super) shares: Vec<(Share, FxHashMap<u32, Size>)>,
     /// Prices to start from, the most recent success first.
     starts: Vec<Vec<f64>>,
     /// Intervals that broke a proof lately: looked at first.
@@ -106,55 +63,14 @@ impl<'t, 'a> Prover<'t, 'a> {
         counts: &'t [u32],
         prices: Option<&Vec<f64>>,
     ) -> Self {
-        let space = table.space;
-        let num_atoms = space.setting.model.atoms.len();
         let total = counts.iter().sum();
-        let sizes = space
-            .micro_batches
-            .iter()
-            .map(|&size| {
-                let rows: Vec<&Arc<Row>> = table
-                    .of_size(size)
-                    .iter()
-                    .filter(|r| r.option.devices() <= counts[r.option.class])
-                    .collect();
-                let mut groups: Vec<(usize, u32)> = rows
-                    .iter()
-                    .map(|r| (r.option.class, r.option.devices()))
-                    .collect();
-                groups.sort_unstable();
-                groups.dedup();
-                let group_of = |r: &Row| {
-                    let key = (r.option.class, r.option.devices());
-                    groups.partition_point(|g| *g < key) as u16
-                };
-                let links = rows
-                    .iter()
-                    .map(|from| {
-                        let mut least: Vec<Option<f64>> = vec![None; groups.len()];
-                        for to in &rows {
-                            let kept = &mut least[usize::from(group_of(to))];
-                            if let Some(link) = table.link(from, to, true) {
-                                *kept = Some(kept.map_or(link, |k: f64| k.min(link)));
-                            }
-                        }
-                        least
-                    })
-                    .collect();
-                let stages = rows
-                    .iter()
-                    .map(|&row| {
-                        let holders = if relaxation.holders {
-                            Holders::most(total)
-                        } else {
-                            row.holders(row.option.replicas)
-                        };
-                        Stages::new(row.clone(), group_of(row), holders, num_atoms)
-                    })
-                    .collect();
-                (size, Size { stages, links })
-            })
-            .collect();
+        let sizes = sizes(table, counts, |row| {
+            if relaxation.holders {
+                Holders::most(total)
+            } else {
+                row.holders(row.option.replicas)
+            }
+        });
         let mut starts = price_guesses(table, counts);
         starts.extend(prices.cloned());
         starts.retain(|p| p.iter().zip(counts).map(|(p, n)| p * f64::from(*n)).sum::<f64>() > 0.0);
@@ -163,6 +79,7 @@ impl<'t, 'a> Prover<'t, 'a> {
             counts,
             relaxation,
             sizes,
+            shares: Vec::new(),
             starts,
             hot: Vec::new(),
         }
@@ -211,7 +128,7 @@ impl<'t, 'a> Prover<'t, 'a> {
         false
     }
 
-    fn worth(&self, prices: &[f64]) -> f64 {
+    pub(super) fn worth(&self, prices: &[f64]) -> f64 {
         prices
             .iter()
             .zip(self.counts)
@@ -219,103 +136,8 @@ impl<'t, 'a> Prover<'t, 'a> {
             .sum()
     }
 
-    /// Whether whole templates do not meet the batch within the time although shares of those found so far do.
-    fn whole(
-        &mut self,
-        mut cuts: Vec<Column>,
-        time: f64,
-        work: &mut u64,
-        stop: &(dyn Fn() -> bool + Sync),
-    ) -> bool {
-        let lattice: u64 = self
-            .counts
-            .iter()
-            .fold(1, |n, c| n.saturating_mul(u64::from(*c) + 1));
-        if lattice > LATTICE {
-            return false;
-        }
-        let batch = self.table.space.setting.training.global_batch as f64;
-        for slack in [0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1] {
-            let Some((prices, value)) = master::prices(&cuts, self.counts) else {
-                return false;
-            };
-            let goal = value.max(batch) * (1.0 + slack);
-            match self.attempt(&prices, time, goal, work, stop) {
-                Attempt::Broken(found) => cuts.extend(found),
-                Attempt::Open => return false,
-                Attempt::Holds => {
-                    let Some(items) = self.items(&prices, time, goal, work, stop) else {
-                        return false;
-                    };
-                    let room = master::knapsack(&items, self.counts);
-                    return room.get(self.counts).is_none_or(|most| (*most as f64) < batch);
-                }
-            }
-        }
-        false
-    }
-
-    /// Count vectors and values of all templates that can be part of a plan, given that at these prices all devices are
-    /// worth at most `goal` sequences. `None`: the work limit was reached, or the search stopped.
-    fn items(
-        &self,
-        prices: &[f64],
-        time: f64,
-        goal: f64,
-        work: &mut u64,
-        stop: &(dyn Fn() -> bool + Sync),
-    ) -> Option<BTreeMap<Vec<u32>, u64>> {
-        let batch = self.table.space.setting.training.global_batch as f64;
-        let worth = self.worth(prices);
-        let mut tasks: Vec<(u64, u32, u32)> = Vec::new();
-        for (size, low) in self.intervals() {
-            let high = self.interval(size, low);
-            tasks.push((u64::from(size) * u64::from(high), size, low));
-        }
-        // What finishes more on fewer devices makes the rest pointless.
-        tasks.sort_unstable_by(|a, b| b.cmp(a));
-        let mut items: BTreeMap<Vec<u32>, u64> = BTreeMap::new();
-        let mut known: Vec<[u16; MAX_CLASSES]> = Vec::new();
-        for chunk in tasks.chunks(CHUNK) {
-            if stop() || *work == 0 {
-                return None;
-            }
-            let limit = *work;
-            let done: Vec<(Option<Vec<[u16; MAX_CLASSES]>>, u64)> = chunk
-                .par_iter()
-                .map(|&(value, size, low)| {
-                    let pricing = Pricing {
-                        prover: self,
-                        size: &self.sizes[&size],
-                        prices,
-                        mean_price: worth / f64::from(self.counts.iter().sum::<u32>()),
-                        time,
-                        micro_batches: low,
-                        cutoff: (value as f64 + goal - batch) / goal * worth * (1.0 + 1e-9),
-                        all: Some(&known),
-                    };
-                    let mut left = limit;
-                    let found = pricing.cheaper(&mut left).ok();
-                    (found, limit - left)
-                })
-                .collect();
-            *work = work.saturating_sub(done.iter().map(|d| d.1).sum());
-            for (&(value, _, _), (found, _)) in chunk.iter().zip(done) {
-                for used in found? {
-                    let counts: Vec<u32> = used[..self.counts.len()].iter().map(|n| u32::from(*n)).collect();
-                    let kept = items.entry(counts).or_insert(0);
-                    *kept = (*kept).max(value);
-                    if !known.iter().any(|k| within(k, &used)) {
-                        known.push(used);
-                    }
-                }
-            }
-        }
-        Some(items)
-    }
-
     /// Micro-batch sizes and the first counts of their intervals.
-    fn intervals(&self) -> Vec<(u32, u32)> {
+    pub(super) fn intervals(&self) -> Vec<(u32, u32)> {
         let batch = self.table.space.setting.training.global_batch;
         let mut intervals = Vec::new();
         for &size in &self.table.space.micro_batches {
@@ -343,7 +165,7 @@ impl<'t, 'a> Prover<'t, 'a> {
     }
 
     /// Whether no template at these prices finishes more than its devices' share of `goal` sequences.
-    fn attempt(
+    pub(super) fn attempt(
         &mut self,
         prices: &[f64],
         time: f64,
@@ -376,7 +198,9 @@ impl<'t, 'a> Prover<'t, 'a> {
                     let high = self.interval(size, low);
                     let value = f64::from(size) * f64::from(high);
                     let pricing = Pricing {
-                        prover: self,
+                        table: self.table,
+                        counts: self.counts,
+                        relaxation: self.relaxation,
                         size: &self.sizes[&size],
                         prices,
                         mean_price: worth / f64::from(self.counts.iter().sum::<u32>()),
@@ -422,202 +246,8 @@ impl<'t, 'a> Prover<'t, 'a> {
     }
 
     /// Last micro-batch count of the interval that starts at `low`.
-    fn interval(&self, size: u32, low: u32) -> u32 {
+    pub(super) fn interval(&self, size: u32, low: u32) -> u32 {
         let most = (self.table.space.setting.training.global_batch / u64::from(size)).min(1 << 20) as u32;
         ((f64::from(low) * INTERVAL) as u32).clamp(low, most)
-    }
-}
-
-/// One micro-batch size and count at given prices.
-struct Pricing<'p, 't, 'a> {
-    prover: &'p Prover<'t, 'a>,
-    size: &'p Size,
-    prices: &'p [f64],
-    mean_price: f64,
-    time: f64,
-    micro_batches: u32,
-    cutoff: f64,
-    /// Devices of every template wanted, not of the first one; those that take all of one of these are not.
-    all: Option<&'p [[u16; MAX_CLASSES]]>,
-}
-
-/// Whether `less` takes no more devices of any class.
-fn within(less: &[u16; MAX_CLASSES], more: &[u16; MAX_CLASSES]) -> bool {
-    less.iter().zip(more).all(|(l, m)| l <= m)
-}
-
-impl Pricing<'_, '_, '_> {
-    fn price(&self, row: &Row) -> f64 {
-        self.prices[row.option.class] * f64::from(row.option.devices())
-    }
-
-    /// Devices of a template that finishes the micro-batches within the time for less than the cutoff, if there is one; or of all
-    /// such templates, less those that take more devices than another.
-    ///
-    /// # Errors
-    /// The work limit.
-    fn cheaper(&self, work: &mut u64) -> Result<Vec<[u16; MAX_CLASSES]>, ()> {
-        let table = self.prover.table;
-        let space = table.space;
-        let relaxation = self.prover.relaxation;
-        let num_atoms = space.setting.model.atoms.len();
-        let (m, time, cutoff) = (f64::from(self.micro_batches), self.time, self.cutoff);
-        if self.size.stages.is_empty() {
-            return Ok(Vec::new());
-        }
-        let rest = self.rest(num_atoms);
-        let least_price = self
-            .size
-            .stages
-            .iter()
-            .map(|s| self.price(&s.row))
-            .fold(f64::INFINITY, f64::min);
-        if rest[0].1[num_atoms].max(least_price) >= cutoff {
-            return Ok(Vec::new());
-        }
-        let apart = if self.all.is_some() {
-            Apart::Devices
-        } else {
-            Apart::Groups
-        };
-        let mut found: Vec<[u16; MAX_CLASSES]> = Vec::new();
-        let mut at: Vec<Vec<Label>> = vec![Vec::new(); num_atoms + 1];
-        at[num_atoms].push(Label::EMPTY);
-        for end in (1..=num_atoms).rev() {
-            let mut labels = std::mem::take(&mut at[end]);
-            merge(&mut labels, apart);
-            if !relaxation.labels {
-                labels.dedup_by_key(|l| l.group);
-            }
-            let Some(cheapest) = labels.iter().map(|l| l.cost).min_by(f64::total_cmp) else {
-                continue;
-            };
-            for (stages, links) in self.size.stages.iter().zip(&self.size.links) {
-                let row = &stages.row;
-                let price = self.price(row);
-                let (class, devices) = (row.option.class, row.option.devices() as u16);
-                let room = self.prover.counts[class].min(u32::from(u16::MAX)) as u16;
-                if cheapest + price >= cutoff {
-                    continue;
-                }
-                let mut next = end;
-                while next > 0 {
-                    let start = next - 1;
-                    next = start;
-                    if m * row.least_compute(start, end) > time {
-                        break;
-                    }
-                    if !row.allows((start, end)) {
-                        continue;
-                    }
-                    let stage = stages.of(space, start, end);
-                    // A longer range takes more memory, but for one with the first atom: it spares the receive buffers
-                    // and shares its vocabulary with a tied head.
-                    if stage.segments.is_empty() {
-                        next = start.min(1);
-                        continue;
-                    }
-                    let floor = if start > 0 { least_price } else { 0.0 };
-                    if cheapest + price + rest[0].1[start].max(floor) >= cutoff {
-                        continue;
-                    }
-                    let steps = (labels.len() * stage.segments.len()) as u64;
-                    if *work <= steps {
-                        *work = 0;
-                        return Err(());
-                    }
-                    *work -= steps;
-                    for label in &labels {
-                        let cost = label.cost + price;
-                        if cost + rest[0].1[start].max(floor) >= cutoff
-                            || label.least_used[class].saturating_add(devices) > room
-                        {
-                            continue;
-                        }
-                        let link = match label.group {
-                            None => 0.0,
-                            Some(group) => match links[usize::from(group)] {
-                                Some(seconds) => seconds,
-                                None => continue,
-                            },
-                        };
-                        for segment in &stage.segments {
-                            let timed = StageTime {
-                                forward: segment.forward,
-                                backward: segment.backward,
-                                link_forward: link,
-                                link_backward: link,
-                            };
-                            let deepest = if relaxation.depth { segment.deepest } else { 1 };
-                            let suffix =
-                                label
-                                    .suffix
-                                    .prepend(&timed, deepest, self.micro_batches, stage.tail);
-                            if suffix.step > time {
-                                continue;
-                            }
-                            let still = rest
-                                .iter()
-                                .map(|(fill, h)| h[start] - fill * (time - suffix.span))
-                                .fold(floor, f64::max);
-                            if cost + still >= cutoff {
-                                continue;
-                            }
-                            let (mut used, mut least_used) = (label.used, label.least_used);
-                            used[class] = used[class].saturating_add(devices);
-                            least_used[class] += devices;
-                            if let Some(known) = self.all
-                                && known.iter().chain(&found).any(|k| within(k, &used))
-                            {
-                                continue;
-                            }
-                            if start == 0 {
-                                found.push(used);
-                                if self.all.is_none() {
-                                    return Ok(found);
-                                }
-                                continue;
-                            }
-                            at[start].push(Label {
-                                cost,
-                                suffix,
-                                group: Some(stages.group),
-                                used,
-                                least_used,
-                            });
-                        }
-                    }
-                    if at[start].len() >= CROWD && relaxation.labels {
-                        merge(&mut at[start], apart);
-                    }
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    /// Least cost of the atoms before a position, once per price of fill.
-    ///
-    /// Stages still to come have `M t <= T` each and share the fill left, `sum t <= T - E`. So for any `fill >= 0` they cost at
-    /// least `sum over atoms of min over rows of (price M / T + fill) t  -  fill (T - E)`.
-    fn rest(&self, num_atoms: usize) -> Vec<(f64, Vec<f64>)> {
-        let rate = f64::from(self.micro_batches) / self.time;
-        FILL_PRICES
-            .iter()
-            .map(|share| {
-                let fill = share * self.mean_price * rate;
-                let mut before = vec![0.0; num_atoms + 1];
-                for i in 0..num_atoms {
-                    let cheapest = self
-                        .size
-                        .stages
-                        .iter()
-                        .map(|s| (self.price(&s.row) * rate + fill) * s.row.least_compute(i, i + 1))
-                        .fold(f64::INFINITY, f64::min);
-                    before[i + 1] = before[i] + cheapest;
-                }
-                (fill, before)
-            })
-            .collect()
     }
 }

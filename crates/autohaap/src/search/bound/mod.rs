@@ -6,7 +6,10 @@
 mod capacity;
 mod duality;
 mod labels;
+mod pricing;
 mod stages;
+mod whole;
 
 pub(super) use capacity::{capacity, price_guesses};
-pub(super) use duality::{Prover, Relaxation};
+pub(super) use duality::Prover;
+pub(super) use pricing::Relaxation;
