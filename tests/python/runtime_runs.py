@@ -150,13 +150,13 @@ def other_plan(first: Path, second: Path, model: str, wanted: dict[int, float]) 
 
 
 def hung(plan: Path, model: str) -> None:
-    folder = training("hung", model, 0, hang=4, steps=10**6)
+    folder = training("hung", model, 0, hang=20, steps=10**6)
     process = launch(folder, plan)
     wait_for(lambda: 3 in losses(folder))
     stopped = pid(folder, 1)
     os.kill(stopped, signal.SIGSTOP)
     began = time.monotonic()
-    _, text = process.communicate(timeout=30)
+    _, text = process.communicate(timeout=90)
     assert process.returncode == 124 and "E610" in text and "rank 1 " in text, (process.returncode, text)
     print(f"a stopped process is noticed after {time.monotonic() - began:.1f} s and named")
 
