@@ -55,6 +55,16 @@ pub(super) fn losers(a: &Alternatives, most: usize, two: bool) -> Vec<String> {
     lines
 }
 
+/// Why an alternative has no step time: whether that was worked out (there is no plan) or not, and the reason
+/// without the words that repeat the name of its line (`the others alone: ...`).
+pub(super) fn without_step(reason: &str) -> (bool, &str) {
+    let reason = ["fastest class alone: ", "the others alone: "]
+        .iter()
+        .find_map(|prefix| reason.strip_prefix(prefix))
+        .unwrap_or(reason);
+    (!reason.starts_with("not worked out"), reason)
+}
+
 fn line(name: &str, row: &Alternative, step: f64) -> String {
     let name = words::elide(name, 32);
     let pad = " ".repeat(32 - words::width(&name));
@@ -70,16 +80,8 @@ fn line(name: &str, row: &Alternative, step: f64) -> String {
             row.label.replace(", selective", ", sel.")
         ),
         None => {
-            // `the others alone: ...` repeats the name of the line.
-            let reason = ["fastest class alone: ", "the others alone: "]
-                .iter()
-                .find_map(|prefix| row.reason.strip_prefix(prefix))
-                .unwrap_or(&row.reason);
-            let word = if reason.starts_with("not worked out") {
-                "-"
-            } else {
-                "no plan:"
-            };
+            let (worked_out, reason) = without_step(&row.reason);
+            let word = if worked_out { "no plan:" } else { "-" };
             format!("  {name}{pad} {word:>9}  {reason}")
         }
     };

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Page;
 use crate::cluster::Sourced;
 use crate::plan::{Alternative, Grade, conservation};
-use crate::report::words;
+use crate::report::{comparison, words};
 
 pub(super) use crate::report::words::percent;
 
@@ -228,7 +228,7 @@ fn comparisons(page: &Page<'_>) -> (Vec<Bar>, f64) {
             let detail = match x.step_time_s {
                 Some(_) if x.label == name => String::new(),
                 Some(_) => x.label.clone(),
-                None => x.reason.clone(),
+                None => comparison::without_step(&x.reason).1.to_owned(),
             };
             rows.push((name, x.step_time_s.map(|s| s.0), detail));
         };
@@ -248,7 +248,10 @@ fn comparisons(page: &Page<'_>) -> (Vec<Bar>, f64) {
             name,
             width: format!("{:.3}", seconds.map_or(0.0, |s| 100.0 * s / longest)),
             text: seconds.map_or_else(
-                || "no plan".into(),
+                || {
+                    let worked_out = comparison::without_step(&detail).0;
+                    if worked_out { "no plan" } else { "-" }.into()
+                },
                 |s| {
                     if i == 0 {
                         format!("{}", crate::units::Seconds(s))
