@@ -36,6 +36,7 @@ pub(super) struct Row {
     /// Range maxima of the transients, bytes.
     working_set: RangeMax,
     logits: RangeMax,
+    held: RangeMax,
     recomputed: RangeMax,
     gathered: RangeMax,
     /// Memory bandwidth of the class, bytes per second.
@@ -196,6 +197,7 @@ impl Row {
             routed,
             working_set: RangeMax::new(&costs, |c| c.working_set.0),
             logits: RangeMax::new(&costs, |c| c.logits.0),
+            held: RangeMax::new(&costs, |c| c.held.0),
             recomputed: RangeMax::new(&costs, |c| c.saved_none.0 - c.saved_full.0),
             gathered: RangeMax::new(&costs, |c| 2.0 * c.gathered.0),
             costs,
@@ -276,6 +278,7 @@ impl Row {
         let peaks = memory::StagePeaks {
             working_set: Bytes(self.working_set.max(a, b)),
             logits: Bytes(self.logits.max(a, b)),
+            held: Bytes(self.held.max(a, b)),
             recomputed: Bytes(recomputed),
             gathered: Bytes(self.gathered.max(a, b)),
         };
