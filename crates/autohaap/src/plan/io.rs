@@ -4,24 +4,12 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use super::limits::{MAX_PLAN_BYTES, limits};
 use super::locate::{locate, source_line};
 use super::{PLAN_SCHEMA, Plan, build};
 use crate::cluster::Cluster;
 use crate::error::{Code, Problem, Problems, nearest, plan as codes};
 use crate::model::Model;
-
-/// Longest text that is read.
-pub const MAX_PLAN_BYTES: usize = 64 << 20;
-/// Most devices of a cluster in a plan, and most addresses in its lists.
-pub const MAX_DEVICES: u64 = 1_000_000;
-/// Most atoms of a model in a plan.
-pub const MAX_ATOMS: usize = 100_000;
-/// Most stages of all pipelines.
-pub const MAX_STAGES: usize = 100_000;
-/// Most device types and domains.
-pub const MAX_TYPES: usize = 1_024;
-/// Most sequences of one pipeline and step, and most tokens of a sequence.
-pub const MAX_SEQUENCES: u64 = 1 << 31;
 
 /// The fields that say what a file is; all others are skipped.
 #[derive(Deserialize)]
@@ -230,70 +218,4 @@ fn short(text: &str) -> String {
         return text.to_owned();
     }
     text.chars().take(400).chain("...".chars()).collect()
-}
-
-/// Counts that would make any further work unreasonable.
-pub(super) fn limits(plan: &Plan, source_name: &str) -> Problems {
-    let mut problems = Problems::new();
-    let prefix = if source_name.is_empty() {
-        String::new()
-    } else {
-        format!("{source_name}: ")
-    };
-    let mut most = |path: &str, what: &str, count: u64, limit: u64| {
-        if count > limit {
-            let message = format!("`{count}` {what}, at most {limit}");
-            problems.push(
-                Problem::new(&codes::PLAN_TOO_LARGE, format!("{prefix}{path}"), message)
-                    .hint(format!("use {limit} or fewer")),
-            );
-        }
-    };
-    let cluster = &plan.cluster.cluster;
-    let devices = cluster
-        .nodes
-        .iter()
-        .flat_map(|n| &n.groups)
-        .fold(0_u64, |sum, g| sum.saturating_add(u64::from(g.count)));
-    most("cluster.nodes", "devices", devices, MAX_DEVICES);
-    most(
-        "cluster.device_types",
-        "device types",
-        cluster.device_types.len() as u64,
-        MAX_TYPES as u64,
-    );
-    most(
-        "cluster.domains",
-        "domains",
-        cluster.domains.len() as u64,
-        MAX_TYPES as u64,
-    );
-    most(
-        "model.atoms",
-        "atoms",
-        plan.model.model.atoms.len() as u64,
-        MAX_ATOMS as u64,
-    );
-    let stages: usize = plan.pipelines.iter().map(|p| p.stages.len()).sum();
-    most("pipelines", "stages", stages as u64, MAX_STAGES as u64);
-    let used: usize = plan
-        .pipelines
-        .iter()
-        .flat_map(|p| &p.stages)
-        .flat_map(|s| &s.replicas)
-        .map(|r| r.devices.len())
-        .sum();
-    let idle: usize = plan.idle.iter().map(|i| i.devices.len()).sum();
-    most("pipelines", "device addresses", (used + idle) as u64, MAX_DEVICES);
-    most("training.seq_len", "tokens", plan.training.seq_len, MAX_SEQUENCES);
-    for (i, pipeline) in plan.pipelines.iter().enumerate() {
-        let sequences = u64::from(pipeline.micro_batch) * u64::from(pipeline.micro_batches);
-        most(
-            &format!("pipelines[{i}].micro_batches"),
-            "sequences in a step",
-            sequences,
-            MAX_SEQUENCES,
-        );
-    }
-    problems
 }

@@ -8,6 +8,7 @@ mod build;
 mod check;
 mod conservation;
 mod io;
+mod limits;
 mod locate;
 mod schema;
 mod types;
@@ -17,7 +18,10 @@ pub use check::{Violation, advise, check, check_layout};
 pub use conservation::{
     Conservation, DeviceConservation, PipelineConservation, StageConservation, TiedPartner, conservation,
 };
-pub use io::{MAX_ATOMS, MAX_DEVICES, MAX_PLAN_BYTES, MAX_SEQUENCES, MAX_STAGES, MAX_TYPES};
+pub use limits::{
+    MAX_ATOMS, MAX_DEGREE, MAX_DEVICES, MAX_IN_FLIGHT, MAX_PLAN_BYTES, MAX_SEQUENCES, MAX_SHAPE, MAX_STAGES,
+    MAX_TYPES,
+};
 pub use locate::locate;
 pub use schema::PLAN_SCHEMA_TEXT;
 #[cfg(feature = "schema")]

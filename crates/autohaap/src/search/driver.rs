@@ -170,7 +170,16 @@ pub fn search(
             (_, 2) => effort.rounds.div_ceil(8),
             _ => effort.rounds.div_ceil(2),
         };
-        let effort = Effort { rounds, ..effort };
+        let falls = if i == 0 {
+            effort.falls
+        } else {
+            effort.falls.div_ceil(3)
+        };
+        let effort = Effort {
+            rounds,
+            falls,
+            ..effort
+        };
         let mut solver = Solver::new(table, counts.clone(), effort, budget);
         if let Some(best) = ranked.iter().map(|r| r.step).min_by(f64::total_cmp) {
             solver.aim(best);

@@ -1,6 +1,6 @@
 //! The bounds of the search never lie above the optimum of brute force, and each relaxation they make is needed.
 
-use super::bound::{self, Relaxation};
+use super::bound::{self, Prover, Relaxation};
 use super::brute;
 use super::space::Space;
 use super::table::Table;
@@ -67,10 +67,10 @@ fn refuted(relaxation: Relaxation) -> (u32, u32, Vec<String>) {
         }
         feasible += 1;
         let prices = prices(table, counts);
-        let refutes = |time: f64| {
-            prices
-                .iter()
-                .any(|p| bound::refutes_under(relaxation, table, counts, p, time, 1 << 24, &|| false))
+        let mut prover = Prover::new(relaxation, table, counts, None);
+        let mut refutes = |time: f64| {
+            prices.iter().any(|p| prover.holds(p, time, 1 << 24, &|| false))
+                || prover.refutes(time, &mut (1 << 18), &|| false)
         };
         tight += u32::from(refutes(optimum * 0.9));
         for above in [1.5, 1.1, 1.01, 1.0 + 1e-9] {

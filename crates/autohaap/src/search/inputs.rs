@@ -6,14 +6,14 @@ use crate::model::Model;
 use crate::plan::{Idle, Pipeline, Training};
 pub(super) fn validate(model: &Model, cluster: &Cluster, training: &Training) -> Result<(), Problems> {
     let mut problems = Problems::new();
-    if training.global_batch == 0 || training.global_batch > 1 << 24 {
+    if training.global_batch == 0 || training.global_batch > 1 << 20 {
         problems.push(
             Problem::new(
                 &codes::BAD_BATCH,
                 "global_batch",
                 format!("a global batch of `{}` sequences", training.global_batch),
             )
-            .hint("give 1 to 16,777,216 sequences, for example `--global-batch 256`"),
+            .hint("give 1 to 1,048,576 sequences, for example `--global-batch 256`"),
         );
     }
     if training.seq_len == 0 || training.seq_len > 1 << 27 {

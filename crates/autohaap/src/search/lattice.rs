@@ -15,6 +15,7 @@ use crate::cost::pipeline::{Depth, StageTime, Suffix};
 use crate::cost::price::Cache;
 
 use super::assemble::{Candidate, Draft, Lane};
+use super::master;
 use super::table::{Holders, Table};
 use super::template::{Template, TemplateStage};
 
@@ -212,25 +213,7 @@ impl Enumeration<'_, '_> {
             let kept = best_of.entry(s.counts.clone()).or_insert(0);
             *kept = (*kept).max(s.value);
         }
-        let mut room = BTreeMap::new();
-        let mut vector = vec![0; self.counts.len()];
-        loop {
-            let mut most = 0;
-            for (counts, value) in &best_of {
-                if counts.iter().zip(&vector).all(|(n, v)| n <= v) {
-                    let rest: Vec<u32> = vector.iter().zip(counts).map(|(v, n)| v - n).collect();
-                    most = most.max(value + room.get(&rest).copied().unwrap_or(0));
-                }
-            }
-            room.insert(vector.clone(), most);
-            // Next vector, first class fastest: every smaller vector came before.
-            let Some(at) = (0..vector.len()).find(|&i| vector[i] < self.counts[i]) else {
-                break;
-            };
-            vector[at] += 1;
-            vector[..at].fill(0);
-        }
-        room
+        master::knapsack(&best_of, &self.counts)
     }
 
     fn combine(

@@ -1,5 +1,7 @@
 //! The master: packs templates into the class counts. The LP's dual gives the prices; integers by bounded search.
 
+use std::collections::BTreeMap;
+
 use microlp::{ComparisonOp, OptimizationDirection, Problem};
 
 /// A column: what a template finishes within the time, and the devices it takes.
@@ -41,6 +43,29 @@ pub(super) fn prices(columns: &[Column], counts: &[u32]) -> Option<(Vec<f64>, f6
     let prices: Vec<f64> = variables.iter().map(|v| solution[*v]).collect();
     let value = prices.iter().zip(counts).map(|(p, n)| p * f64::from(*n)).sum();
     Some((prices, value))
+}
+
+/// For every count vector up to `counts` the most that items within it add up to, each as often as it fits; an item is a
+/// count vector with a value.
+pub(super) fn knapsack(items: &BTreeMap<Vec<u32>, u64>, counts: &[u32]) -> BTreeMap<Vec<u32>, u64> {
+    let mut room = BTreeMap::new();
+    let mut vector = vec![0; counts.len()];
+    loop {
+        let mut most = 0;
+        for (taken, value) in items {
+            if taken.iter().zip(&vector).all(|(n, v)| n <= v) {
+                let rest: Vec<u32> = vector.iter().zip(taken).map(|(v, n)| v - n).collect();
+                most = most.max(value + room.get(&rest).copied().unwrap_or(0));
+            }
+        }
+        room.insert(vector.clone(), most);
+        // Next vector, first class fastest: every smaller vector came before.
+        let Some(at) = (0..vector.len()).find(|&i| vector[i] < counts[i]) else {
+            return room;
+        };
+        vector[at] += 1;
+        vector[..at].fill(0);
+    }
 }
 
 /// How often to use each column so that the counts suffice and at least `target` sequences are finished; the result is

@@ -209,6 +209,10 @@ fn extend(
                             None => continue,
                         },
                     };
+                    let stage = row.times(a, end);
+                    if too_slow(stage, link, &label.suffix, micro_batches, round.time) {
+                        continue;
+                    }
                     let range =
                         range.get_or_insert_with(|| Range::new(table, row, (a, end), holders, micro_batches));
                     if let Some((depth, suffix)) = range.stage(table, row, link, &label.suffix, round.time) {
@@ -281,19 +285,14 @@ impl Range {
         micro_batches: u32,
     ) -> Self {
         let most = micro_batches.min(DEEPEST);
-        let deepest = row.deepest(table.space, atoms, most, holders, true);
-        let shallow = if deepest == 0 {
-            0
-        } else {
-            row.deepest(table.space, atoms, deepest, holders, false)
-        };
+        let depths = row.depths(table.space, atoms, most, holders);
         let tail = row.optimizer(table.space, atoms.0, atoms.1, holders);
         Self {
             atoms,
             holders,
             micro_batches,
-            deepest,
-            shallow,
+            deepest: depths.any,
+            shallow: depths.plain,
             tail,
             fits: Vec::new(),
         }
@@ -301,11 +300,9 @@ impl Range {
 
     fn fit(&mut self, table: &Table<'_>, row: &Row, depth: u32) -> Option<(f64, f64)> {
         // Without recompute all depths up to the limit cost the same.
-        let depth = if depth <= self.shallow {
-            self.shallow
-        } else {
-            depth
-        };
+        if depth <= self.shallow {
+            return Some(row.times(self.atoms.0, self.atoms.1));
+        }
         if let Some(known) = self.fits.iter().find(|f| f.0 == depth) {
             return known.1;
         }
@@ -359,6 +356,26 @@ impl Range {
         }
         best
     }
+}
+
+/// Whether a stage before the suffix cannot meet the time at any depth that pricing considers, even without recompute:
+/// the first and the last micro-batch travel to the end and back, and between them the stage runs the others.
+fn too_slow(
+    (forward, backward): (f64, f64),
+    link: f64,
+    suffix: &Suffix,
+    micro_batches: u32,
+    time: f64,
+) -> bool {
+    let compute = forward + backward;
+    let hop = compute + 2.0 * link;
+    let deepest = suffix.depth + super::lattice::DEPTH_STEP;
+    let own = if micro_batches > deepest {
+        2.0 * hop + suffix.first_trip + suffix.last_trip + f64::from(micro_batches - deepest - 1) * compute
+    } else {
+        0.0
+    };
+    own.max(hop + suffix.span).max(forward + link + suffix.step) > time
 }
 
 /// Keeps labels that no other beats in cost, span, step, first trip and depth: the cheapest half of `beam`, and the rest

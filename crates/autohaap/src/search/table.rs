@@ -136,6 +136,15 @@ pub(super) struct RecomputeChoice {
     pub(super) selective: bool,
 }
 
+/// The deepest in-flight limits of a stage that its memory holds; 0 where none does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Depths {
+    /// Without recompute.
+    pub(super) plain: u32,
+    /// With some recompute or none.
+    pub(super) any: u32,
+}
+
 /// A stage that fits: its recompute and times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Fit {
@@ -430,42 +439,78 @@ impl Row {
         best
     }
 
-    /// The deepest in-flight limit up to `deepest` with which some recompute fits (or none, if `recompute` is not
-    /// allowed); 0 if none does.
-    pub(super) fn deepest(
+    /// The deepest in-flight limits up to `most` that fit.
+    pub(super) fn depths(
         &self,
         space: &Space<'_>,
         range: (usize, usize),
-        deepest: u32,
+        most: u32,
         holders: Holders,
-        recompute: bool,
-    ) -> u32 {
+    ) -> Depths {
+        if !self.allows(range) {
+            return Depths::default();
+        }
         let length = (range.1 - range.0) as u32;
-        let fits = |w: u32| {
-            let fitting = |full: u32, selective: bool| {
-                self.memory(space, range, w, RecomputeChoice { full, selective }, holders) <= self.limit.0
-            };
-            fitting(0, false)
-                || (recompute
-                    && (fitting(length, false)
-                        || (self.selective_helps
-                            && self
-                                .first_selective(space, range, w, holders)
-                                .is_some_and(|first| (first..length).any(|full| fitting(full, true))))))
+        let choice = |full, selective| RecomputeChoice { full, selective };
+        let plain = self.deepest_with(space, range, most, choice(0, false), holders);
+        if plain == most {
+            return Depths { plain, any: most };
+        }
+        let full = self.deepest_with(space, range, most, choice(length, false), holders);
+        let mut any = plain.max(full);
+        // Some atoms in full and the others selectively may go deeper than either alone.
+        let mixed = |w: u32| {
+            self.first_selective(space, range, w, holders)
+                .is_some_and(|first| {
+                    (first..length)
+                        .any(|full| self.memory(space, range, w, choice(full, true), holders) <= self.limit.0)
+                })
         };
-        if !self.allows(range) || !fits(1) {
+        if self.selective_helps && any < most && mixed(any + 1) {
+            let (mut low, mut high) = (any + 1, most);
+            while low < high {
+                let middle = (low + high).div_ceil(2);
+                if mixed(middle) {
+                    low = middle;
+                } else {
+                    high = middle - 1;
+                }
+            }
+            any = low;
+        }
+        Depths { plain, any }
+    }
+
+    /// The deepest in-flight limit up to `most` that fits under one recompute choice; 0 if none does. Memory rises by the same
+    /// amount with every further micro-batch, so two values of it give the limit up to rounding.
+    fn deepest_with(
+        &self,
+        space: &Space<'_>,
+        range: (usize, usize),
+        most: u32,
+        choice: RecomputeChoice,
+        holders: Holders,
+    ) -> u32 {
+        let most = most.max(1);
+        let memory = |w: u32| self.memory(space, range, w, choice, holders);
+        let limit = self.limit.0;
+        let all = memory(most);
+        if all <= limit {
+            return most;
+        }
+        let one = memory(1);
+        if most == 1 || one > limit {
             return 0;
         }
-        let (mut low, mut high) = (1, deepest.max(1));
-        while low < high {
-            let middle = (low + high).div_ceil(2);
-            if fits(middle) {
-                low = middle;
-            } else {
-                high = middle - 1;
-            }
+        let each = (all - one) / f64::from(most - 1);
+        let mut depth = (1 + ((limit - one) / each) as u32).min(most - 1);
+        while depth > 1 && memory(depth) > limit {
+            depth -= 1;
         }
-        low
+        while depth + 1 < most && memory(depth + 1) <= limit {
+            depth += 1;
+        }
+        depth
     }
 
     /// Bytes of gradients of atoms `a..b` that a device reduces: (dense, expert).

@@ -14,6 +14,7 @@ mod cost_support;
 mod model;
 mod mutations;
 mod pipeline;
+mod pipeline_long;
 mod plan;
 mod plan_cases;
 mod plan_hostile;

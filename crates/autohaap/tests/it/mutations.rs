@@ -86,7 +86,8 @@ pub(crate) fn edit_tree(value: &mut Value, picks: &mut impl Iterator<Item = u32>
 }
 
 /// JSON pointers of all values below `value`.
-fn pointers(value: &Value, here: &str, out: &mut Vec<String>) {
+#[allow(dead_code)]
+pub(crate) fn pointers(value: &Value, here: &str, out: &mut Vec<String>) {
     out.push(here.to_owned());
     match value {
         Value::Object(map) => {

@@ -1,12 +1,17 @@
 //! Changed plan files: nothing panics, and no change of structure goes unnoticed.
 
+use autohaap::cost::atom::Setting;
+use autohaap::cost::price::{Cache, price};
 use autohaap::plan::{Plan, advise, check, conservation};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::Value;
 
-use crate::mutations::{change, odd_values};
+use crate::mutations::{change, odd_values, pointers};
 use crate::plan::{asymmetric, predicted};
+
+/// Counts at the ends of what the readers' number types hold.
+const EXTREMES: [u64; 8] = [0, 7, 65_535, 1 << 20, 1 << 31, u32::MAX as u64, 1 << 53, u64::MAX];
 
 fn tree() -> Value {
     serde_json::from_str(&predicted(asymmetric()).to_json()).expect("own output")
@@ -78,4 +83,37 @@ proptest! {
         prop_assert!(!check(&plan).is_empty());
         prop_assert!(!conservation(&plan).holds);
     }
+}
+
+/// No arithmetic overflows: every number of a plan at the ends of its type, alone and in pairs of neighbours.
+#[test]
+fn extreme_numbers_never_panic() {
+    let whole = tree();
+    let mut all = Vec::new();
+    pointers(&whole, "", &mut all);
+    let numbers: Vec<&String> = all
+        .iter()
+        .filter(|at| at.starts_with("/pipelines") || at.starts_with("/training") || at.starts_with("/model"))
+        .filter(|at| whole.pointer(at).is_some_and(Value::is_u64))
+        .collect();
+    assert!(numbers.len() > 100, "{}", numbers.len());
+    let mut read = 0;
+    for (i, at) in numbers.iter().enumerate() {
+        for value in EXTREMES {
+            for neighbour in [None, numbers.get(i + 1)] {
+                let mut tree = whole.clone();
+                for at in std::iter::once(at).chain(neighbour) {
+                    *tree.pointer_mut(at).expect("its own pointer") = Value::from(value);
+                }
+                let Ok(plan) = Plan::from_json(&tree.to_string(), "plan.json") else {
+                    continue;
+                };
+                read += 1;
+                let _ = (check(&plan), advise(&plan), conservation(&plan));
+                let setting = Setting::new(&plan.model.model, &plan.cluster.cluster, &plan.training);
+                let _ = price(&setting, &plan.pipelines, &mut Cache::default());
+            }
+        }
+    }
+    assert!(read > 1000, "{read} plans were read");
 }

@@ -214,9 +214,57 @@ impl Suffix {
         self.num_ends = kept as u8 + 1;
     }
 
-    /// The paths that exist for every depth up to the limit: the trips are unobstructed, and the two gaps that the
-    /// first and the last micro-batch leave on the stage shrink with the depth.
     fn prepend_up_to(&self, stage: &StageTime, depth: u32, micro_batches: u32, tail: f64) -> Self {
+        let free = FreeSuffix {
+            span: self.span,
+            step: self.step,
+            round_trip: self.round_trip,
+        };
+        let next = free.prepend(stage, depth, micro_batches, tail);
+        let trip = next.round_trip;
+        Self {
+            span: next.span,
+            step: next.step,
+            round_trip: trip,
+            first_trip: trip,
+            last_trip: trip,
+            steady_trip: trip,
+            period: self
+                .period
+                .max(stage.compute())
+                .max(trip / f64::from(depth.max(1))),
+            depth: 1,
+            ..Self::EMPTY
+        }
+    }
+}
+
+/// [`Suffix`] where every depth up to a limit may be chosen ([`Depth::UpTo`]): the few times that such a bound reads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FreeSuffix {
+    /// E: lower bound from the first forward to the last backward of the first stage of the suffix.
+    pub span: f64,
+    /// G: lower bound from that first forward to the end of the step, tails included.
+    pub step: f64,
+    /// One micro-batch through the suffix and back, unobstructed.
+    pub round_trip: f64,
+}
+
+impl FreeSuffix {
+    /// No stage.
+    pub const EMPTY: Self = Self {
+        span: 0.0,
+        step: 0.0,
+        round_trip: 0.0,
+    };
+
+    /// Puts a stage with any depth up to `deepest` before the suffix; see [`Suffix::prepend`].
+    ///
+    /// Uses the paths that exist for every depth up to the limit: the trips are unobstructed, and the two gaps that the first
+    /// and the last micro-batch leave on the stage shrink with the depth.
+    #[must_use]
+    pub fn prepend(&self, stage: &StageTime, deepest: u32, micro_batches: u32, tail: f64) -> Self {
+        let depth = deepest.max(1).min(micro_batches);
         let (f, b, t) = (stage.forward, stage.backward, stage.compute());
         let (m, w) = (f64::from(micro_batches), f64::from(depth));
         let hop = t + stage.links();
@@ -235,12 +283,16 @@ impl Suffix {
             span,
             step: (span + tail).max(f + stage.link_forward + self.step),
             round_trip: trip,
-            first_trip: trip,
-            last_trip: trip,
-            steady_trip: trip,
-            period: self.period.max(t).max(trip / w.max(1.0)),
-            depth: 1,
-            ..Self::EMPTY
+        }
+    }
+
+    /// A suffix at least as good as either in every time: stands for both.
+    #[must_use]
+    pub fn least(&self, other: &Self) -> Self {
+        Self {
+            span: self.span.min(other.span),
+            step: self.step.min(other.step),
+            round_trip: self.round_trip.min(other.round_trip),
         }
     }
 }

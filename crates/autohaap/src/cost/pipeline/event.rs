@@ -49,6 +49,9 @@ impl Run {
     }
 }
 
+/// Forward ends that are held at a time (32 MiB), unless the depths need more.
+const MAX_CELLS: usize = 1 << 22;
+
 /// Buffers reused from one evaluation to the next.
 #[derive(Debug, Clone, Default)]
 pub struct Scratch {
@@ -145,9 +148,12 @@ fn sweep(
         depths,
     } = scratch;
     let (lanes, backward) = (&lanes[..p], &mut backward[..p]);
-    let cells = (m + head) * p;
-    if ends.len() < cells {
-        ends.resize(cells, 0.0);
+    let mut watch = (jump && m - 1 - head >= 8).then(|| Watch::new(stages, depths));
+    // Rows that later rounds still read; once the buffer is full they move to its front.
+    let keep = head + watch.as_ref().map_or(0, |w| w.advance) + 2;
+    let rows = (m + head).min((4 * keep).max(MAX_CELLS / p));
+    if ends.len() < rows * p {
+        ends.resize(rows * p, 0.0);
     }
 
     // Warm-up and round 0, stage by stage.
@@ -172,10 +178,12 @@ fn sweep(
     let ramp = lanes[1..].iter().all(|lane| lane.lag > 1);
     let mut last = m - 1;
     let mut shift = 0.0;
-    let mut watch = (jump && last - head >= 8).then(|| Watch::new(stages, depths));
     let mut row = head;
     while row < last {
         row += 1;
+        if row == rows {
+            last -= make_room(ends, &mut row, keep, p);
+        }
         if ramp {
             ramp_round(lanes, ends, backward, row * p);
         } else {
@@ -196,6 +204,9 @@ fn sweep(
     let mut begin = 0;
     for step in 1..=head {
         row += 1;
+        if row == rows {
+            make_room(ends, &mut row, keep, p);
+        }
         while begin < p && head - lanes[begin].warm_up < step {
             begin += 1;
         }
@@ -203,6 +214,14 @@ fn sweep(
         return_gradients(lanes, backward);
     }
     Some(shift)
+}
+
+/// Moves the last `keep` rows of width `p` before `row` to the front; gives how far, which `row` has followed.
+fn make_room(ends: &mut [f64], row: &mut usize, keep: usize, p: usize) -> usize {
+    let moved = *row - keep;
+    ends.copy_within(moved * p..*row * p, 0);
+    *row = keep;
+    moved
 }
 
 /// Fills the lanes; gives the warm-up of the first stage. None: deadlock.

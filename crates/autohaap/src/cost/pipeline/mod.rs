@@ -22,7 +22,7 @@ mod closed;
 mod event;
 mod rendezvous;
 
-pub use bound::{Depth, Suffix, best_depth};
+pub use bound::{Depth, FreeSuffix, Suffix, best_depth};
 pub use closed::{
     Critical, closed_form_step, critical_cycle, gpipe_makespan, lower_bound, minimal_depths,
     rendezvous_period, steady_period,

@@ -20,7 +20,8 @@ pub(super) use reach::sharing_atoms;
 
 use std::collections::BTreeMap;
 
-use super::{Plan, io};
+use super::Plan;
+use super::limits::limits;
 use crate::error::{Code, Problem};
 
 /// One broken rule of a plan.
@@ -31,9 +32,9 @@ const LISTED: usize = 20;
 
 /// Every rule that the plan breaks, in reading order of the rules; empty for a legal plan.
 pub fn check(plan: &Plan) -> Vec<Violation> {
-    let limits = io::limits(plan, "");
-    if !limits.is_empty() {
-        return limits.0;
+    let too_large = limits(plan, "");
+    if !too_large.is_empty() {
+        return too_large.0;
     }
     let facts = Facts::new(plan);
     let mut found = Found::default();
@@ -56,7 +57,7 @@ pub fn check_layout(plan: &Plan) -> Vec<Violation> {
 
 /// What is legal but seldom wise: tensor or expert groups across nodes, groups of mixed device types, long sequences.
 pub fn advise(plan: &Plan) -> Vec<Problem> {
-    if !io::limits(plan, "").is_empty() {
+    if !limits(plan, "").is_empty() {
         return Vec::new();
     }
     let facts = Facts::new(plan);
