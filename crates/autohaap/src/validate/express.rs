@@ -215,8 +215,7 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
     let mbs = if local {
         // The engine's default: as many micro-batches as stages.
         assumed.push("as many micro-batches as stages".into());
-        leading(case.text("mbs").trim_start_matches("local batch "))
-            .map(|batch| (batch / pp).max(1))
+        leading(case.text("mbs").trim_start_matches("local batch ")).map(|batch| (batch / pp).max(1))
     } else {
         case.count("mbs")
     };
@@ -371,7 +370,8 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
 /// that took place without room for its activations must have recomputed them.
 fn recompute_for_room(case: &Case, row: &mut Expressed) {
     let text = case.text("recompute");
-    if row.training.zero < 2 || !(text.is_empty() || text.starts_with("not stated")) {
+    if row.training.zero < 2 || !(text.is_empty() || text.starts_with("not stated")) || text.contains("none")
+    {
         return;
     }
     if super::predict::predict(row).is_ok_and(|p| p.allocated > p.limit) {
