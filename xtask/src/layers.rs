@@ -22,7 +22,7 @@ const LAYERS: &[&[&str]] = &[
     &["cost"],
     &["simulate"],
     &["search"],
-    &["validate", "replan", "size", "export", "report"],
+    &["validate", "replan", "size", "export", "launch", "report"],
 ];
 
 /// One forbidden use.

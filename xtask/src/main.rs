@@ -6,6 +6,7 @@
 //! * `examples [--check] [NAME...]`: run the examples and record their answers, or compare with the recorded ones
 //! * `gen [--check]`: write the generated files, or fail when one is stale
 //! * `layers`: fail on a module that uses a later one
+//! * `runtime [DIR]`: test the runtime on random plans; with a folder only write the plans there
 //! * `torch`: compare the schedules with those of the pinned torch, installed into the user's cache folder
 #![expect(
     clippy::print_stdout,
@@ -17,6 +18,7 @@ mod browser;
 mod examples;
 mod generate;
 mod layers;
+mod runtime;
 mod torch;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +35,7 @@ usage: cargo xtask VERB
   examples [--check] [NAME]   run examples/*/ and record their answers; --check compares
   gen [--check]               write schemas, reference pages and README blocks; --check compares
   layers                      check the module order of crates/autohaap
+  runtime [DIR]               test the runtime on random plans; with DIR only write the plans
   torch                       compare schedules with the pinned torch (installed into the cache folder)";
 
 fn main() -> ExitCode {
@@ -58,7 +61,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["--check"] if matches!(verb.as_str(), "gen" | "examples") => true,
         _ => bail!("unknown flag `{}` of `{verb}`\n\n{USAGE}", flags[0]),
     };
-    if !names.is_empty() && verb != "examples" {
+    if !names.is_empty() && !matches!(verb.as_str(), "examples" | "runtime") {
         bail!("`{verb}` takes no argument `{}`\n\n{USAGE}", names[0]);
     }
     match verb.as_str() {
@@ -68,6 +71,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "examples" => examples::run(&root, check, &names),
         "gen" => generate::run(&root, check),
         "layers" => layers::run(&root),
+        "runtime" => runtime::run(&root, names.first().map(Path::new)),
         "torch" => torch::run(&root),
         "help" => {
             println!("{USAGE}");

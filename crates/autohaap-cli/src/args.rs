@@ -84,6 +84,10 @@ pub(crate) enum Command {
     Estimate(EstimateArgs),
     /// Simulate one step of a plan file: timeline, memory, critical path, what-ifs.
     Simulate(SimulateArgs),
+    /// Train under a plan file with the reference runtime on torch.
+    Launch(LaunchArgs),
+    /// Plan again after a node was lost, slowed down or added.
+    Replan(ReplanArgs),
     /// Prove that a plan file is legal, or list every violation.
     Check(CheckArgs),
     /// Write a self-contained HTML page about a plan file.
@@ -299,6 +303,65 @@ pub(crate) struct SimulateArgs {
     /// Let transfers and reductions run as if nothing else used their links.
     #[arg(long)]
     pub(crate) no_contention: bool,
+}
+
+/// `autohaap launch`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "`--config` names the training file (`autohaap explain E609` shows one).\n\nExamples:\n  autohaap launch plan.json \
+--config train.toml\n  autohaap launch plan.json --config train.toml --elastic\n  autohaap launch plan.json --config train.toml \
+--node node1 --master node0:29500\n  autohaap launch plan.json --config train.toml --write-scripts scripts"
+)]
+pub(crate) struct LaunchArgs {
+    /// A plan file, or `-`.
+    pub(crate) plan: String,
+    /// Go on from the last checkpoint of the run's folder, whatever plan it was saved under.
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// When a process is killed, crashes or hangs: plan again without its device and go on from the last checkpoint.
+    #[arg(long, conflicts_with = "node")]
+    pub(crate) elastic: bool,
+    /// Start only the processes of this node of the plan.
+    #[arg(long, value_name = "NAME", requires = "master")]
+    pub(crate) node: Option<String>,
+    /// Where the processes meet: host and port of rank 0. Without it all run on this machine.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) master: Option<String>,
+    /// Write one script per node, a Slurm script and a Kubernetes JobSet into this folder, and start nothing.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) write_scripts: Option<PathBuf>,
+    /// Python interpreter with torch (default: AUTOHAAP_PYTHON, else python3).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) python: Option<PathBuf>,
+    /// Accept another version of torch than the tested one.
+    #[arg(long)]
+    pub(crate) any_torch: bool,
+    /// Virtual devices: let compute and links take their simulated time, times this factor, by sleeping.
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) virtual_scale: Option<f64>,
+}
+
+/// `autohaap replan`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  autohaap replan plan.json --without node0:3 -o new.json\n  autohaap replan plan.json --slow \
+node1=1.8x\n  autohaap replan plan.json --add node0=2 --format json"
+)]
+pub(crate) struct ReplanArgs {
+    /// A plan file, or `-`.
+    pub(crate) plan: String,
+    /// A node (`node0`) or device (`node0:3`) that is gone; repeat for more.
+    #[arg(long, value_name = "NODE|DEVICE")]
+    pub(crate) without: Vec<String>,
+    /// A slower node, for example `node0=1.8x`; repeat for more.
+    #[arg(long, value_name = "NODE=FACTOR")]
+    pub(crate) slow: Vec<String>,
+    /// More nodes like one, for example `node0=2`; repeat for more.
+    #[arg(long, value_name = "NODE=COUNT")]
+    pub(crate) add: Vec<String>,
+    /// Write the new plan here.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// `autohaap check`.

@@ -27,6 +27,8 @@ pub enum ExitStatus {
     BadInput,
     /// Interrupted without any answer.
     Interrupted,
+    /// A process of a run ended with this code.
+    Child(u8),
 }
 
 impl From<ExitStatus> for ExitCode {
@@ -36,6 +38,7 @@ impl From<ExitStatus> for ExitCode {
             ExitStatus::Negative => Self::from(1),
             ExitStatus::BadInput => Self::from(2),
             ExitStatus::Interrupted => Self::from(130),
+            ExitStatus::Child(code) => Self::from(code),
         }
     }
 }
@@ -114,6 +117,8 @@ pub fn run(argv: impl IntoIterator<Item = OsString>) -> ExitStatus {
         Some(Command::Plan(a)) => cmd::plan::run(&cli, a),
         Some(Command::Estimate(a)) => cmd::estimate::run(&cli, a),
         Some(Command::Simulate(a)) => cmd::simulate::run(&cli, a),
+        Some(Command::Launch(a)) => cmd::launch::run(&cli, a),
+        Some(Command::Replan(a)) => cmd::replan::run(&cli, a),
         Some(Command::Check(a)) => cmd::check::run(&cli, a),
         Some(Command::Report(a)) => cmd::report::run(&cli, a),
         Some(Command::Model(a)) => cmd::model::run(&cli, a),

@@ -35,4 +35,8 @@ pub mod search;
 
 pub mod validate;
 
+pub mod replan;
+
+pub mod launch;
+
 pub mod report;

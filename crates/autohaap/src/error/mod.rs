@@ -1,13 +1,14 @@
 //! Problems with an input or a plan, as values: a documented code, what is wrong, where, and what would be right.
 //!
 //! A check never stops at the first problem: it collects [`Problems`]. Codes live in one file per area
-//! (`usage` E1xx, `model` E2xx, `cluster` E3xx, `plan` E4xx, `search` E5xx); `autohaap explain CODE` prints [`Code::page`].
+//! (`usage` E1xx, `model` E2xx, `cluster` E3xx, `plan` E4xx, `search` E5xx, `runtime` E6xx); `autohaap explain CODE` prints [`Code::page`].
 
 pub mod cluster;
 pub mod cost;
 pub mod model;
 pub mod plan;
 pub mod profile;
+pub mod runtime;
 pub mod search;
 pub mod simulate;
 pub mod usage;
@@ -40,6 +41,7 @@ pub fn all_codes() -> Vec<&'static Code> {
         search::ALL,
         validate::ALL,
         profile::ALL,
+        runtime::ALL,
     ]
     .into_iter()
     .flatten()

@@ -63,11 +63,15 @@ impl Name {
         ("dualpipe-v", Self::DualPipeV),
     ];
 
-    /// The schedule of that name.
+    /// The schedule of that name; the depths of 1F1B go without it too (`eager`).
     pub fn parse(text: &str) -> Option<Self> {
+        let short = |name: &str| {
+            name.strip_prefix("1f1b-")
+                .is_some_and(|s| s.eq_ignore_ascii_case(text))
+        };
         Self::ALL
             .iter()
-            .find(|(name, _)| name.eq_ignore_ascii_case(text))
+            .find(|(name, _)| name.eq_ignore_ascii_case(text) || short(name))
             .map(|(_, value)| *value)
     }
 
