@@ -60,7 +60,8 @@ const TRUST: &str = "docs/guide/trust.md";
 fn accuracy() -> Result<(String, String)> {
     let failed = |p: autohaap::error::Problems| anyhow::anyhow!("{p}");
     let cases = validate::published_cases().map_err(failed)?;
-    let (groups, rows) = validate::compare(&cases, &cases, calibration::builtin());
+    let (mut groups, rows) = validate::compare(&cases, &cases, calibration::builtin());
+    validate::without_calibration(&mut groups, &cases);
     let table = validate::screen::markdown(&groups);
     let report = validate::Report {
         groups,
@@ -68,6 +69,11 @@ fn accuracy() -> Result<(String, String)> {
         oracles: Vec::new(),
     };
     let worst = validate::screen::worst_rows(&report, 20);
+    let table = format!(
+        "{}\n{}",
+        table.trim_end(),
+        validate::screen::totals(&report).replace("\n", "\n\n")
+    );
     Ok((table.trim_end().to_owned(), worst.trim_end().to_owned()))
 }
 

@@ -22,10 +22,16 @@ pub(crate) fn run(cli: &Cli, args: &ValidateArgs) -> Result<ExitStatus, Failure>
     };
     let (groups, rows) = match &args.cases {
         None if args.oracles.is_some() => (Vec::new(), Vec::new()),
-        None => validate::compare(&known, &known, calibration),
+        None => {
+            let (mut groups, rows) = validate::compare(&known, &known, calibration);
+            validate::without_calibration(&mut groups, &known);
+            (groups, rows)
+        }
         Some(path) => {
             let cases = case::read_cases(&input::read(path)?, path)?;
-            validate::compare(&cases, &known, calibration)
+            let (mut groups, rows) = validate::compare(&cases, &known, calibration);
+            validate::without_calibration(&mut groups, &cases);
+            (groups, rows)
         }
     };
     let oracles = match (&args.oracles, &args.cases) {

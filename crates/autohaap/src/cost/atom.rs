@@ -146,6 +146,8 @@ pub struct AtomCost {
     pub working_set: Bytes,
     /// Logits transient (head, MTP).
     pub logits: Bytes,
+    /// Placeholders of weight gradients that stay once they are made.
+    pub held: Bytes,
     /// Bytes of a flat layer gathered by ZeRO-3 (0 otherwise).
     pub gathered: Bytes,
     /// Where the times come from if a profile has them; `None`: from the device's figures.
@@ -601,24 +603,52 @@ impl Unit<'_> {
         cost.saved_selective = Bytes(if self.flash { all } else { all - core });
         let input = self.setting.model.hidden as f64 * self.element * tokens(Sharding::Replicated);
         cost.saved_full = Bytes(input.min(all));
-        if !self.kernels().fused_weight_grad {
-            let largest = self
-                .parts
-                .operators
-                .iter()
-                .map(|o| match o {
-                    Operator::Gemm { k, n, name, .. } if *name != "logits" => (*k * *n) as f64 / self.tp,
-                    _ => 0.0,
-                })
-                .fold(0.0, f64::max);
-            widest += largest * self.element;
-        }
         cost.working_set = Bytes(widest);
-        // The gradient of the logits at the activation's precision.
-        // An unfused loss also holds the fp32 copy of the logits and its gradient.
-        let unfused = if self.kernels().fused_loss { 0.0 } else { 8.0 };
-        cost.logits =
-            Bytes(self.parts.logits_vocab as f64 * (self.element + unfused) * self.tokens / self.tp);
+        // A fused loss writes the gradient over the probabilities; otherwise it stands beside them in the activation's
+        // precision, with the fp32 copy of the logits and its own fp32 gradient.
+        let copies = if self.kernels().fused_loss {
+            0.0
+        } else {
+            self.element + 8.0
+        };
+        let logits = self.parts.logits_vocab as f64 * copies * self.tokens / self.tp;
+        let (held, head) = self.placeholders();
+        cost.held = Bytes(held);
+        cost.logits = Bytes(logits + head);
+    }
+
+    /// Bytes of the two-byte placeholders that stand for the gradients of an atom's matrices: a product that adds its weight
+    /// gradient to the accumulator itself still hands autograd a tensor of the weight's shape, and the library keeps one per
+    /// shape. The matrices of a layer differ in shape, those of its experts do not.
+    /// The head's is returned apart: it lives while the head's backward pass runs.
+    fn placeholders(&self) -> (f64, f64) {
+        if self.kernels().fused_weight_grad {
+            return (0.0, 0.0);
+        }
+        let (mut held, mut head) = (0.0, 0.0);
+        for operator in &self.parts.operators {
+            match operator {
+                Operator::Gemm {
+                    k, n, sharding, name, ..
+                } => {
+                    let divided = match sharding {
+                        Sharding::Replicated => 1.0,
+                        _ => self.tp,
+                    };
+                    let elements = (*k * *n) as f64 / divided;
+                    if *name == "logits" {
+                        head += elements;
+                    } else {
+                        held += elements;
+                    }
+                }
+                Operator::ExpertGemm { k, n, .. } => {
+                    held += (*k * *n) as f64 / f64::from(self.shape.etp);
+                }
+                _ => {}
+            }
+        }
+        (held * self.element, head * self.element)
     }
 
     /// ZeRO-3 gathers the weights in each pass and reduce-scatters gradients per micro-batch; ZeRO-2 only the latter.

@@ -3,7 +3,7 @@
 //! ```text
 //! total = weights + gradients + optimizer / holders
 //!       + in_flight * (saved activations of all atoms, each under its own recompute)
-//!       + max(largest working set + one recomputed atom's saved set, logits)
+//!       + max(largest working set + one recomputed atom's saved set, logits) + held placeholders
 //!       + boundary buffers + context + reserve
 //! ```
 
@@ -106,6 +106,8 @@ pub struct StagePeaks {
     pub working_set: Bytes,
     /// Logits.
     pub logits: Bytes,
+    /// Placeholders of weight gradients.
+    pub held: Bytes,
     /// Saved set of the largest fully recomputed atom.
     pub recomputed: Bytes,
     /// Gathered weights of ZeRO-3: two layers.
@@ -119,6 +121,7 @@ impl StagePeaks {
         for (i, cost) in costs.iter().enumerate() {
             peaks.working_set = peaks.working_set.max(cost.working_set);
             peaks.logits = peaks.logits.max(cost.logits);
+            peaks.held = peaks.held.max(cost.held);
             peaks.gathered = peaks.gathered.max(cost.gathered * 2.0);
             if is_full(i) {
                 peaks.recomputed = peaks.recomputed.max(cost.saved_none - cost.saved_full);
@@ -225,9 +228,9 @@ fn items(
     let transient = peaks.working_set + peaks.recomputed;
     // Logits and layer work do not meet: the larger counts.
     let (working_set, logits) = if peaks.logits > transient {
-        (Bytes::ZERO, peaks.logits)
+        (peaks.held, peaks.logits)
     } else {
-        (transient, Bytes::ZERO)
+        (transient + peaks.held, Bytes::ZERO)
     };
     let mut m = MemoryItems {
         weights: sums.weights - superfluous.0,

@@ -97,7 +97,8 @@ pub struct Kernels {
     pub routing: f64,
     /// Buffers of a stage boundary that an engine keeps per micro-batch in flight.
     pub pipe_buffers: f64,
-    /// Whether weight gradients are added to their accumulator inside the product: no two-byte copy of the largest one.
+    /// Whether weight gradients need no tensor besides their accumulator; if not, a two-byte placeholder of each weight shape
+    /// of a layer is held.
     pub fused_weight_grad: bool,
     /// Whether tensor-parallel collectives of the backward pass run under the weight-gradient products.
     pub backward_tp_hidden: bool,

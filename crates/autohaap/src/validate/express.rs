@@ -121,7 +121,8 @@ fn order(case: &Case, chunks: u64, pp: u64, layers: u64) -> Order {
         s if s.starts_with("v-") => Order::VShaped,
         "1F1B-I" => Order::Interleaved(((layers + 2) / pp).max(1) as u32),
         _ if chunks > 1 => Order::Interleaved(chunks as u32),
-        s if s.starts_with("interleaved variant") => Order::Interleaved(2),
+        // The least number of chunks that interleaves.
+        s if s.starts_with("interleaved") && pp > 1 => Order::Interleaved(2),
         _ => Order::Plain,
     }
 }
@@ -211,7 +212,13 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
     });
     let seq = seq.unwrap_or(4096);
     let local = case.text("mbs").starts_with("local batch");
-    let mbs = if local { None } else { case.count("mbs") };
+    let mbs = if local {
+        // The engine's default: as many micro-batches as stages.
+        assumed.push("as many micro-batches as stages".into());
+        leading(case.text("mbs").trim_start_matches("local batch ")).map(|batch| (batch / pp).max(1))
+    } else {
+        case.count("mbs")
+    };
     let gbs = case.count("gbs");
     let (mbs, gbs) = match (mbs, gbs) {
         (None, None) => return Err("neither micro-batch nor global batch is stated".into()),
@@ -239,9 +246,19 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
         .collect();
     let order = order(case, one("vpp"), pp, model.atoms.len() as u64 - 2);
     let mode = recompute(case, &mut assumed);
-    let half = ["selective AC", "SAC", "moe"]
-        .iter()
-        .any(|w| case.text("recompute").contains(w));
+    let has = |words: &[&str]| words.iter().any(|w| case.text("recompute").contains(w));
+    // Per-operator checkpointing keeps every other product and attention, about two fifths of what layers save;
+    // checkpointing of the experts alone about half. Whole layers stand for these parts.
+    let kept: &[usize] = match () {
+        () if has(&["selective AC", "SAC"]) => &[1, 3],
+        () if has(&["moe"]) => &[1, 3, 5],
+        () => &[],
+    };
+    let kept = |layer: usize| match kept.len() {
+        2 => kept.contains(&(layer % 5)),
+        3 => kept.contains(&(layer % 6)),
+        _ => false,
+    };
     let mut stages = Vec::with_capacity(pp as usize);
     for (s, window) in cuts.windows(2).enumerate() {
         let replicas = (0..dp)
@@ -261,9 +278,8 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
             .collect();
         let recompute = match (mode, blocks.first(), blocks.last()) {
             (Recompute::None, ..) | (_, None, _) | (_, _, None) => Vec::new(),
-            // Per-operator checkpointing, or of the experts alone: about every other layer's work and memory.
-            (Recompute::Full, Some(a), Some(b)) if half => (*a..=*b)
-                .step_by(2)
+            (Recompute::Full, Some(a), Some(b)) if kept(1) => (*a..=*b)
+                .filter(|i| !kept(i - a))
                 .map(|i| RecomputeRange {
                     atoms: [i, i + 1],
                     mode: Recompute::Full,
@@ -297,8 +313,8 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
         semantics.overlap.tp = case.text("notes").contains("async TP");
     }
     if case.text("precision").contains("z0 + own ZeRO-1") {
-        // Two-byte gradients, their four-byte accumulator and the flat copy that is reduced.
-        semantics.kernels.gradient_bytes = 8.0;
+        // "The additional memory usage is 4 bytes x params": an accumulator beside the two-byte gradients.
+        semantics.kernels.gradient_bytes = 6.0;
     }
     let training = Training {
         seq_len: seq,
@@ -319,7 +335,7 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
             .collect(),
         engine_semantics: semantics,
     };
-    Ok(Expressed {
+    let mut row = Expressed {
         pipeline: Pipeline {
             micro_batch: (mbs * dp) as u32,
             micro_batches: micro_batches as u32,
@@ -345,7 +361,35 @@ pub fn express(case: &Case) -> Result<Expressed, String> {
             1.0
         },
         assumed,
-    })
+    };
+    recompute_for_room(case, &mut row);
+    Ok(row)
+}
+
+/// Where everything that is not an activation is divided over the devices and the row says nothing about recompute, a run
+/// that took place without room for its activations must have recomputed them.
+fn recompute_for_room(case: &Case, row: &mut Expressed) {
+    let text = case.text("recompute");
+    if row.training.zero < 2 || !(text.is_empty() || text.starts_with("not stated")) || text.contains("none")
+    {
+        return;
+    }
+    if super::predict::predict(row).is_ok_and(|p| p.allocated > p.limit) {
+        for stage in &mut row.pipeline.stages {
+            let blocks: Vec<usize> = (stage.atoms[0]..stage.atoms[1])
+                .filter(|&a| !matches!(row.model.atoms[a].kind, AtomKind::Embedding | AtomKind::Head))
+                .collect();
+            if let (Some(a), Some(b)) = (blocks.first(), blocks.last()) {
+                stage.recompute = vec![RecomputeRange {
+                    atoms: [*a, b + 1],
+                    mode: Recompute::Full,
+                }];
+            }
+        }
+        row.assumed.retain(|a| a != "no recompute");
+        row.assumed
+            .push("full recompute, since the run has no room without it".into());
+    }
 }
 
 /// The engine of a row; Megatron-LM before its core library is an engine of its own.
@@ -358,6 +402,15 @@ fn engine(case: &Case) -> &'static Engine {
         "Sailor staged"
     } else {
         framework
+    };
+    // A release of one framework is another engine where its implementation changed.
+    let released;
+    let name = match case.text("source_detail").split("container ").nth(1) {
+        Some(release) => {
+            released = format!("{name} {release}");
+            &released
+        }
+        None => name,
     };
     engine_of(name)
         .or_else(|| engine_of("Megatron"))

@@ -52,14 +52,14 @@ impl Figure {
         match self {
             Self::Gemm => (0.2, 0.3, 1.4),
             Self::Expert => (0.4, 0.1, 1.6),
-            Self::Attention => (0.4, 0.2, 1.8),
+            Self::Attention => (0.15, 0.2, 1.8),
             Self::Memory => (0.2, 0.3, 1.15),
             Self::Fp8 => (0.2, 0.3, 1.2),
             Self::Half => (0.4, 8.0, 400.0),
             Self::Elementwise => (0.5, 0.5, 6.0),
             Self::Host => (1.2, 1e-6, 1e-3),
             Self::Collective => (1.6, 1e-6, 2e-3),
-            Self::Kernel => (0.5, 0.5, 4.0),
+            Self::Kernel => (0.25, 0.5, 4.0),
             Self::Routing => (1.0, 0.5, 30.0),
             Self::Efficiency => (0.4, 0.02, 1.0),
             Self::Latency => (0.8, 1e-6, 1e-3),
@@ -235,8 +235,8 @@ fn default_of(p: &Parameter) -> f64 {
         | Figure::Attention
         | Figure::Memory
         | Figure::Fp8
-        | Figure::Kernel
         | Figure::Routing => 1.0,
+        Figure::Kernel => engine_of_owner(&p.owner).map_or(1.0, |e| e.kernels.attention),
         Figure::Half => 64.0,
         Figure::Elementwise => engine_of_owner(&p.owner).map_or(1.0, |e| e.kernels.elementwise),
         Figure::Host => engine_of_owner(&p.owner)
@@ -275,6 +275,10 @@ fn slot<'c>(calibration: &'c mut Calibration, p: &Parameter) -> &'c mut f64 {
                 owner: p.owner.clone(),
                 figure: Figure::Host,
             });
+            let attention = default_of(&Parameter {
+                owner: p.owner.clone(),
+                figure: Figure::Kernel,
+            });
             let kernels = calibration
                 .engines
                 .entry(id.clone())
@@ -282,7 +286,7 @@ fn slot<'c>(calibration: &'c mut Calibration, p: &Parameter) -> &'c mut f64 {
                     elementwise,
                     host_s: Seconds(host),
                     collective_s: Seconds(2e-5),
-                    attention: 1.0,
+                    attention,
                     routing: 1.0,
                     overlap_loss: 0.1,
                     ..FittedKernels::default()

@@ -59,10 +59,15 @@ pub struct Row {
     /// Relative error of the step time with the sign of a time: positive = predicted too slow.
     #[serde(skip)]
     time_error: Option<f64>,
+    /// Whether the plan is predicted to fit.
+    pub fits: Option<bool>,
     #[serde(skip)]
     family: String,
     #[serde(skip)]
     schedule: String,
+    /// The source states recompute and the division of states.
+    #[serde(skip)]
+    settled: bool,
     #[serde(skip)]
     terms: Option<baseline::Terms>,
     #[serde(skip)]
@@ -96,6 +101,10 @@ pub struct Group {
     pub m0_mape: Option<f64>,
     /// Error of the two-parameter baseline.
     pub m1_mape: Option<f64>,
+    /// Mean absolute relative error without any fit: datasheets, catalogue and default curves alone.
+    pub sheet_mape: Option<f64>,
+    /// Mean signed error without any fit.
+    pub sheet_bias: Option<f64>,
     /// What is aimed at.
     pub goal: Option<f64>,
     /// Whether `mape` is within the goal.
@@ -118,6 +127,17 @@ pub struct Report {
 }
 
 impl Report {
+    /// Runs that took place and runs of them that are predicted not to fit, among test rows whose layout is stated (time
+    /// and memory rows; sources that say neither how states are divided nor what is recomputed are left out).
+    pub fn rejected(&self) -> (usize, usize) {
+        let ran = self.rows.iter().filter(|r| {
+            r.status == "test" && matches!(r.kind, "time" | "memory") && r.fits.is_some() && r.settled
+        });
+        ran.fold((0, 0), |(all, out), r| {
+            (all + 1, out + usize::from(r.fits == Some(false)))
+        })
+    }
+
     /// Whether every recorded tolerance and every exact check holds.
     pub fn holds(&self) -> bool {
         self.groups.iter().all(|g| g.ok) && self.oracles.iter().all(|c| c.status != "broken")
@@ -175,6 +195,30 @@ pub fn compare(cases: &[Case], known: &[Case], calibration: &Calibration) -> (Ve
     (groups, rows)
 }
 
+/// Adds the errors of the same rows under datasheets and default curves alone. The catalogue's figures of links stay.
+pub fn without_calibration(groups: &mut [Group], cases: &[Case]) {
+    let (bare, _) = compare(cases, cases, &Calibration::default());
+    for group in groups {
+        if let Some(same) = bare
+            .iter()
+            .find(|b| b.group == group.group && b.kind == group.kind)
+            && group.kind == "time"
+            && same.n > 0
+        {
+            group.sheet_mape = Some(same.mape);
+            group.sheet_bias = Some(same.bias);
+        }
+    }
+}
+
+/// Whether a source states what its memory depends on.
+fn settled(case: &Case) -> bool {
+    ["recompute", "shard", "mbs"].iter().all(|column| {
+        let text = case.text(column);
+        !text.is_empty() && !text.starts_with("not ")
+    })
+}
+
 fn compare_row(case: &Case, calibration: &Calibration) -> Row {
     let quantity = quantity::of(case);
     let mut row = Row {
@@ -189,6 +233,8 @@ fn compare_row(case: &Case, calibration: &Calibration) -> Row {
         status: case.used_for.name(),
         reason: String::new(),
         time_error: None,
+        fits: None,
+        settled: settled(case),
         family: ["model", "device", "gpus", "gbs", "seq", "precision"]
             .map(|c| case.text(c))
             .join("|"),
@@ -200,6 +246,7 @@ fn compare_row(case: &Case, calibration: &Calibration) -> Row {
         let expressed = express(case)?;
         let fitted = predict::calibrated(&expressed, calibration);
         let predicted = predict::predict(&fitted)?;
+        row.fits = Some(predicted.fits);
         Ok((quantity, predict::in_unit(case, &fitted, &predicted)?, fitted))
     });
     match outcome {
@@ -329,6 +376,8 @@ fn group(
         m1_mape: (kind == "time")
             .then(|| baseline(baseline::Baseline::m1))
             .flatten(),
+        sheet_mape: None,
+        sheet_bias: None,
         goal: goal.and_then(|g| g.mape),
         goal_met: goal
             .and_then(|g| g.mape)
@@ -369,6 +418,8 @@ fn ratios(name: &str, rows: &[&Row]) -> Group {
         regret: None,
         m0_mape: None,
         m1_mape: None,
+        sheet_mape: None,
+        sheet_bias: None,
         goal: goal.and_then(|g| g.mape),
         goal_met: goal
             .and_then(|g| g.mape)

@@ -25,6 +25,8 @@ pub struct Predicted {
     pub reserved: f64,
     /// Whether every device holds it.
     pub fits: bool,
+    /// What the fullest device may hold.
+    pub limit: f64,
     /// Items of the fullest device.
     pub items: MemoryItems,
     /// Activations of the first stage.
@@ -88,6 +90,7 @@ pub fn predict(row: &Expressed) -> Result<Predicted, String> {
         in_use: 0.0,
         reserved: 0.0,
         fits: true,
+        limit: 0.0,
         items: MemoryItems::default(),
         first_activations: 0.0,
         statics: 0.0,
@@ -126,6 +129,7 @@ pub fn predict(row: &Expressed) -> Result<Predicted, String> {
                 peak.allocated = allocated;
                 peak.reserved = reserved;
                 peak.in_use = in_use;
+                peak.limit = m.limit.0;
                 peak.items = m;
             }
         }

@@ -25,7 +25,7 @@ fn line(g: &Group) -> String {
         (true, None) => "-",
     };
     format!(
-        "{:<8} {:<7} {:>4} {:>4} {:>4}  {:>6} {:>6} {:>6}  {:>5} {:>6}  {:>6} {:>6}  {:>5}  {verdict}",
+        "{:<8} {:<7} {:>4} {:>4} {:>4} {:>6} {:>6} {:>6} {:>5} {:>6} {:>6} {:>6} {:>6} {:>5}  {verdict}",
         g.group,
         g.kind,
         g.n,
@@ -38,6 +38,7 @@ fn line(g: &Group) -> String {
         percent(g.regret),
         percent(g.m0_mape),
         percent(g.m1_mape),
+        percent(g.sheet_mape),
         percent(g.goal),
     )
 }
@@ -57,16 +58,30 @@ pub fn screen(report: &Report) -> String {
         out,
         "{n} published rows predicted that nothing was fitted on; {met} of {goals} goals met\n\n\
          errors in percent of the measured value; bias > 0: predicted too slow or too large\n\
-         M0, M1: one- and two-parameter baselines on the same rows\n"
+         M0, M1: one- and two-parameter baselines on the same rows; sheet: mean without any fit\n"
     );
     let _ = writeln!(
         out,
-        "{:<8} {:<7} {:>4} {:>4} {:>4}  {:>6} {:>6} {:>6}  {:>5} {:>6}  {:>6} {:>6}  {:>5}",
-        "group", "kind", "rows", "cal", "out", "mean", "max", "bias", "rank", "regret", "M0", "M1", "goal"
+        "{:<8} {:<7} {:>4} {:>4} {:>4} {:>6} {:>6} {:>6} {:>5} {:>6} {:>6} {:>6} {:>6} {:>5}",
+        "group",
+        "kind",
+        "rows",
+        "cal",
+        "out",
+        "mean",
+        "max",
+        "bias",
+        "rank",
+        "regret",
+        "M0",
+        "M1",
+        "sheet",
+        "goal"
     );
     for g in &report.groups {
         let _ = writeln!(out, "{}", line(g));
     }
+    let _ = write!(out, "{}", totals(report));
     let mut worst: Vec<_> = report
         .rows
         .iter()
@@ -126,16 +141,44 @@ pub fn screen(report: &Report) -> String {
     out
 }
 
+/// Errors without any fit over all rows, and runs that are predicted not to fit.
+pub fn totals(report: &Report) -> String {
+    let mut out = String::new();
+    let bare: Vec<(f64, f64, f64)> = report
+        .groups
+        .iter()
+        .filter_map(|g| Some((g.n as f64, g.sheet_mape?, g.sheet_bias?)))
+        .collect();
+    let rows: f64 = bare.iter().map(|b| b.0).sum();
+    if rows > 0.0 {
+        let mean = |f: fn(&(f64, f64, f64)) -> f64| bare.iter().map(|b| b.0 * f(b)).sum::<f64>() / rows;
+        let _ = writeln!(
+            out,
+            "\ndatasheets alone, nothing fitted: mean {:.1} %, bias {:+.1} % over {rows} rows of time (goal 15.0 %)",
+            100.0 * mean(|b| b.1),
+            100.0 * mean(|b| b.2)
+        );
+    }
+    let (ran, out_of_room) = report.rejected();
+    if ran > 0 {
+        let _ = writeln!(
+            out,
+            "runs that took place with stated layout: {out_of_room} of {ran} predicted not to fit (goal 2 %)"
+        );
+    }
+    out
+}
+
 /// The groups as a table for documents.
 pub fn markdown(groups: &[Group]) -> String {
     let mut out = String::from(
-        "| group | kind | rows | mean % | max % | bias % | rank | regret % | M0 % | M1 % | goal % | held out % |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| group | kind | rows | mean % | max % | bias % | rank | regret % | M0 % | M1 % | sheet % | sheet bias % | goal % | held out % |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for g in groups.iter().filter(|g| g.n > 0) {
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {} | {} | {:+.1} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {:+.1} | {} | {} | {} | {} | {} | {} | {} | {} |",
             g.group,
             g.kind,
             g.n,
@@ -146,6 +189,9 @@ pub fn markdown(groups: &[Group]) -> String {
             percent(g.regret),
             percent(g.m0_mape),
             percent(g.m1_mape),
+            percent(g.sheet_mape),
+            g.sheet_bias
+                .map_or_else(|| "-".into(), |b| format!("{:+.1}", 100.0 * b)),
             percent(g.goal),
             percent(super::goals::find(&g.group, g.kind).and_then(|goal| goal.held_out)),
         );

@@ -167,24 +167,40 @@ fn a_tied_vocabulary_is_held_once_where_both_ends_meet() {
 
 #[test]
 fn logits_or_layer_work_whichever_is_larger() {
-    let (model, cluster, training) = (dense(2, true), round(NODE, 1), training());
-    let costs = costs(&model, &cluster, &training);
-    let setting = Setting::new(&model, &cluster, &training);
-    let items = |recompute: &[Recompute]| {
+    let (model, cluster) = (dense(2, true), round(NODE, 1));
+    let items = |training: &Training| {
+        let costs = costs(&model, &cluster, training);
+        let setting = Setting::new(&model, &cluster, training);
         stage_memory(
             &setting,
             &costs[2..],
-            recompute,
+            &[],
             1,
             copies(1),
             boundary(false, true),
             LIMIT,
         )
     };
-    // 1,024 tokens x 32,768 words x 2 bytes against the gradient of gate and up, a quarter of it.
-    close(items(&[]).logits.0, 1024.0 * 32_768.0 * 2.0, 1e-12);
-    assert_eq!(items(&[]).working_set.0, 0.0);
-    close(items(&[]).buffers.0, 2.0 * STREAM, 1e-12);
+    let (tokens, words) = (1024.0, 32_768.0);
+    let widest = 8192.0 * tokens * 2.0;
+    // A fused loss writes its gradient over the probabilities: the gradient of gate and up is the peak.
+    let mut training = training();
+    let fused = items(&training);
+    assert_eq!(fused.logits.0, 0.0);
+    close(fused.working_set.0, widest, 1e-12);
+    close(fused.buffers.0, 2.0 * STREAM, 1e-12);
+    // Otherwise 1,024 tokens x 32,768 words x (2 + 8) bytes.
+    training.engine_semantics.kernels.fused_loss = false;
+    let apart = items(&training);
+    close(apart.logits.0, tokens * words * 10.0, 1e-12);
+    assert_eq!(apart.working_set.0, 0.0);
+    // Two-byte placeholders: q, k, v, o, gate, up and down of the layer stay, the head's comes with its backward pass.
+    training.engine_semantics.kernels.fused_loss = true;
+    training.engine_semantics.kernels.fused_weight_grad = false;
+    let held = items(&training);
+    let layer = 2.0 * 1024.0 * 1024.0 + 2.0 * 1024.0 * 256.0 + 3.0 * 1024.0 * 4096.0;
+    close(held.working_set.0, 2.0 * layer, 1e-12);
+    close(held.logits.0, 2.0 * 1024.0 * words, 1e-12);
 }
 
 #[test]

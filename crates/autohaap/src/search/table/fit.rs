@@ -42,6 +42,7 @@ impl Row {
         let peaks = memory::StagePeaks {
             working_set: Bytes(self.working_set.max(a, b)),
             logits: Bytes(self.logits.max(a, b)),
+            held: Bytes(self.held.max(a, b)),
             recomputed: Bytes(recomputed),
             gathered: Bytes(self.gathered.max(a, b)),
         };

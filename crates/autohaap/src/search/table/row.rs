@@ -29,6 +29,7 @@ pub(crate) struct Row {
     /// Range maxima of the transients, bytes.
     pub(super) working_set: RangeMax,
     pub(super) logits: RangeMax,
+    pub(super) held: RangeMax,
     pub(super) recomputed: RangeMax,
     pub(super) gathered: RangeMax,
     /// Memory bandwidth of the class, bytes per second.
@@ -198,6 +199,7 @@ impl Row {
             routed,
             working_set: RangeMax::new(&costs, |c| c.working_set.0),
             logits: RangeMax::new(&costs, |c| c.logits.0),
+            held: RangeMax::new(&costs, |c| c.held.0),
             recomputed: RangeMax::new(&costs, |c| c.saved_none.0 - c.saved_full.0),
             gathered: RangeMax::new(&costs, |c| 2.0 * c.gathered.0),
             costs,
