@@ -188,7 +188,7 @@ pub(crate) struct PlanArgs {
     /// Restrict to what an engine can execute.
     #[arg(long, value_name = "E")]
     pub(crate) engine: Option<String>,
-    /// Restrict to a search space.
+    /// Restrict to what another planner can express: uniform, amp, metis, sailor, hexiscale, ... (`full`: no limit).
     #[arg(long, value_name = "S", default_value = "full")]
     pub(crate) space: String,
     /// Measured layer times and collectives: a folder that `import` writes.

@@ -9,7 +9,7 @@ use autohaap::model::{Model, ModelInput};
 use autohaap::plan::{AttentionKernel, EngineSemantics, Optimizer, PointToPointMode, Training};
 use autohaap::profile::attach;
 use autohaap::report::{self, Context};
-use autohaap::search::{Infeasible, Method, Outcome, SearchOptions, StopReason, search};
+use autohaap::search::{Infeasible, Method, NamedSpace, Outcome, SPACES, SearchOptions, StopReason, search};
 
 use clap::ValueEnum;
 
@@ -163,6 +163,7 @@ pub(crate) fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitStatus, Failure> {
             .num_threads(usize::from(jobs))
             .build_global();
     }
+    let space = NamedSpace::by_name(&args.space);
     let options = SearchOptions {
         method: match args.method {
             MethodArg::Auto => Method::Auto,
@@ -173,8 +174,12 @@ pub(crate) fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitStatus, Failure> {
         seed: args.seed,
         zero: match args.zero.or(settings.zero) {
             Some(zero) => vec![zero],
-            None => vec![1, 2, 3],
+            None => match space {
+                Some(space) if space.rules.zero_most == 0 => vec![0],
+                _ => vec![1, 2, 3],
+            },
         },
+        space,
         max_micro_batch: args
             .max_micro_batch
             .or(settings.max_micro_batch)
@@ -258,8 +263,9 @@ fn available(args: &PlanArgs) -> Result<(), Problems> {
     if let Some(engine) = &args.engine {
         refuse("--engine", engine, "no engine restriction; leave the flag out");
     }
-    if args.space != "full" {
-        refuse("--space", &args.space, "full");
+    if args.space != "full" && NamedSpace::by_name(&args.space).is_none() {
+        let names: Vec<&str> = SPACES.iter().map(|s| s.name).collect();
+        refuse("--space", &args.space, &format!("full, {}", names.join(", ")));
     }
     if args.cost_model != "autohaap" {
         refuse("--cost-model", &args.cost_model, "autohaap");

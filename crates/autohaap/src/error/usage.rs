@@ -36,8 +36,8 @@ bf16, fp16, fp8 or fp32, optimizers as adam or sgd, boundary exchanges (`--p2p`)
 pub static NOT_AVAILABLE: Code = Code {
     id: "E105",
     title: "the engine, space or cost model is not in this version",
-    page: "`--engine`, `--space` and `--cost-model` restrict or replace what the search uses. This version has the space \
-`full` and the cost model `autohaap`; engine limits are not checked yet. A restriction that is not known is refused \
+    page: "`--engine`, `--space` and `--cost-model` restrict or replace what the search uses. The spaces are `full` and \
+the named ones that the message lists; this version has the cost model `autohaap`; engine limits are not checked yet. A restriction that is not known is refused \
 instead of being ignored, since a plan outside it would look as if it were inside.",
 };
 /// An unknown error code.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::restriction::NamedSpace;
 use crate::plan::Plan;
 use crate::units::Seconds;
 
@@ -20,6 +21,8 @@ pub struct SearchOptions {
     pub zero: Vec<u8>,
     /// Largest micro-batch size to try, sequences.
     pub max_micro_batch: u32,
+    /// Answer only with plans of this space; `None` is the full one.
+    pub space: Option<&'static NamedSpace>,
 }
 
 impl Default for SearchOptions {
@@ -31,6 +34,7 @@ impl Default for SearchOptions {
             seed: 0,
             zero: vec![1],
             max_micro_batch: 16,
+            space: None,
         }
     }
 }

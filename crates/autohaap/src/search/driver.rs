@@ -88,7 +88,7 @@ pub fn search(
         .collect();
     let spaces: Vec<Space<'_>> = settings
         .iter()
-        .map(|s| Space::new(s, options.max_micro_batch))
+        .map(|s| Space::new(s, options.max_micro_batch).restricted(options.space))
         .collect();
     let tables: Vec<Table<'_>> = spaces.iter().map(Table::new).collect();
     clock.phase("stage table", 0);
@@ -154,6 +154,10 @@ pub fn search(
     let mut ranked: Vec<Best> = baselines
         .values()
         .filter_map(|(b, _)| b.as_ref())
+        .filter(|(b, zero)| {
+            let index = levels.iter().position(|z| z == zero).unwrap_or(0);
+            spaces[index].admits(&b.pipelines)
+        })
         .map(|(b, zero)| Best {
             pipelines: b.pipelines.clone(),
             step: b.step,
@@ -201,7 +205,7 @@ pub fn search(
 
     // Small clusters: close the gap by enumeration, as far as the work limit goes.
     let mut complete = false;
-    if counts.iter().sum::<u32>() <= LATTICE_DEVICES && !stop() {
+    if counts.iter().sum::<u32>() <= LATTICE_DEVICES && options.space.is_none() && !stop() {
         complete = true;
         let work = LATTICE_WORK / u64::from(counts.iter().sum::<u32>().max(1));
         for (table, &zero) in tables.iter().zip(&levels) {
@@ -216,6 +220,9 @@ pub fn search(
         }
     }
     let Some(mut best) = ranked.first().cloned() else {
+        if let Some(space) = options.space {
+            return Ok(Outcome::Infeasible(nothing_in(space, budget)));
+        }
         return Ok(Outcome::Infeasible(explain(
             &tables, &counts, training, complete, budget,
         )));
@@ -284,7 +291,8 @@ pub fn search(
     prediction.bound_s = Some(Seconds(bound_s));
     prediction.gap = Some(1.0 - bound_s / prediction.step_time_s.0);
     prediction.bound_space = Some(format!(
-        "full, in-order 1F1B with free depths, whole layers, one class per stage, equal rows, up to {} rows per replica; {bound_kind}",
+        "{}, in-order 1F1B with free depths, whole layers, one class per stage, equal rows, up to {} rows per replica; {bound_kind}",
+        options.space.map_or("full", |s| s.name),
         options.max_micro_batch,
     ));
     let alternatives = Alternatives {
@@ -297,7 +305,7 @@ pub fn search(
     };
     let reproducible = matches!(stop_reason, StopReason::Finished | StopReason::Gap);
     let record = SearchRecord {
-        space: "full".into(),
+        space: options.space.map_or("full", |s| s.name).into(),
         method: if complete {
             "columns, exhaustive"
         } else {
@@ -356,6 +364,19 @@ fn effort(space: &Space<'_>) -> Effort {
             finalists: 2,
             falls: 1,
         },
+    }
+}
+
+/// No plan of a named space was found: not a proof, since the search works on the full space and keeps its members.
+fn nothing_in(space: &super::NamedSpace, budget: &dyn Budget) -> Infeasible {
+    Infeasible {
+        proven: false,
+        reasons: vec![format!(
+            "no plan of the space `{}` was found: {}",
+            space.name, space.summary
+        )],
+        relaxations: vec!["--space full".into()],
+        stop: budget.stop(),
     }
 }
 

@@ -13,6 +13,7 @@
 //! * [`baselines`]: uniform plans and hand splits, always computed beside the answer;
 //! * [`bound`]: proven lower bounds; [`lattice`]: exhaustive search for small clusters; [`brute`]: the oracle;
 //! * [`tighten`]: the largest time that the bound refutes; [`ranking`]: candidates in order, finalists simulated;
+//! * [`restriction`]: named spaces, what other planners can express, as rules over a plan;
 //! * [`compare`]: device groups and losers; [`inputs`]: what can be searched at all; [`solve`]: one search over given
 //!   counts; [`driver`]: the whole answer.
 
@@ -33,6 +34,7 @@ mod placement;
 mod polish;
 mod pricing;
 mod ranking;
+mod restriction;
 mod seeds;
 mod solve;
 mod space;
@@ -42,3 +44,4 @@ mod tighten;
 
 pub use api::*;
 pub use driver::search;
+pub use restriction::{Layers, NamedSpace, Replicas, Rules, SPACES};

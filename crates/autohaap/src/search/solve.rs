@@ -130,6 +130,12 @@ impl<'t, 'a> Solver<'t, 'a> {
         }
         self.scored += 1;
         let candidate = draft.realise(self.table, &mut self.cache, &mut self.scratch)?;
+        if !self.table.space.admits(&candidate.pipelines) {
+            for lane in &candidate.draft.lanes {
+                self.add(lane.template.clone());
+            }
+            return None;
+        }
         let step = candidate.step;
         self.first_plan.get_or_insert_with(|| self.budget.elapsed());
         if self.best_step().is_none_or(|best| step < best) {
@@ -402,7 +408,7 @@ impl<'t, 'a> Solver<'t, 'a> {
             .collect();
         for (candidate, scored) in polished {
             self.scored += scored;
-            if self.seen.insert(candidate.draft.key()) {
+            if self.seen.insert(candidate.draft.key()) && self.table.space.admits(&candidate.pipelines) {
                 self.candidates.push(candidate);
             }
         }

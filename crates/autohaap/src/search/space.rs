@@ -3,6 +3,9 @@
 use crate::cluster::DeviceClass;
 use crate::cost::atom::Setting;
 use crate::model::Sharding;
+use crate::plan::Pipeline;
+
+use super::restriction::NamedSpace;
 
 /// How a stage may be laid over devices of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +49,8 @@ pub(super) struct Space<'a> {
     max_rows: u32,
     /// Parameters of (dense, routed-expert) tensors.
     pub(super) parameters: (f64, f64),
+    /// Plans of this named space only; `None` is all.
+    pub(super) named: Option<&'static NamedSpace>,
 }
 
 /// Largest micro-batch of a dense model: replicas of a stage times rows of each.
@@ -117,7 +122,27 @@ impl<'a> Space<'a> {
             micro_batches,
             max_rows,
             parameters,
+            named: None,
         }
+    }
+
+    /// The same space with options and plans of a named one only.
+    pub(super) fn restricted(mut self, named: Option<&'static NamedSpace>) -> Self {
+        self.named = named;
+        if let Some(rules) = named.map(|n| &n.rules) {
+            self.tps
+                .retain(|tp| *tp <= rules.tp_most && (!rules.tp_power_of_two || tp.is_power_of_two()));
+            self.cps.retain(|cp| *cp == 1);
+        }
+        self
+    }
+
+    /// Whether the named space, if any, holds a plan.
+    pub(super) fn admits(&self, pipelines: &[Pipeline]) -> bool {
+        let (model, cluster) = (self.setting.model, self.setting.cluster);
+        let zero = self.setting.training.zero;
+        self.named
+            .is_none_or(|n| n.violations(model, cluster, zero, pipelines).is_empty())
     }
 
     /// Most rows of one replica.
@@ -138,7 +163,12 @@ impl<'a> Space<'a> {
         let mut options = Vec::new();
         for &tp in self.tps.iter().filter(|&&tp| tp <= per_node) {
             for &cp in self.cps.iter().filter(|&&cp| tp * cp <= per_node.max(8)) {
-                for replicas in (1..=micro_batch).filter(|r| micro_batch.is_multiple_of(*r)) {
+                let one = self
+                    .named
+                    .is_some_and(|n| n.rules.replicas == super::restriction::Replicas::One);
+                for replicas in
+                    (1..=if one { 1 } else { micro_batch }).filter(|r| micro_batch.is_multiple_of(*r))
+                {
                     if micro_batch / replicas > self.max_rows {
                         continue;
                     }
@@ -167,7 +197,7 @@ impl<'a> Space<'a> {
         let legal = |ep: &u32| {
             devices.is_multiple_of(*ep) && self.experts.iter().all(|e| e.is_multiple_of(u64::from(*ep)))
         };
-        if self.experts.is_empty() {
+        if self.experts.is_empty() || self.named.is_some() {
             return vec![1];
         }
         let all: Vec<u32> = (1..=devices).filter(legal).collect();

@@ -13,6 +13,7 @@ mod cost_price;
 mod cost_support;
 mod model;
 mod mutations;
+mod named_spaces;
 mod pipeline;
 mod pipeline_long;
 mod plan;

@@ -151,7 +151,7 @@ fn threads_and_repetition_do_not_matter() {
     }
 }
 
-fn preset(id: &str) -> Model {
+pub(crate) fn preset(id: &str) -> Model {
     let text = model::preset(id).unwrap_or_else(|| panic!("no preset {id}"));
     let input = model::parse(text, id).unwrap_or_else(|p| panic!("{p}"));
     input.model
