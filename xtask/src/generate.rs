@@ -72,7 +72,7 @@ fn accuracy() -> Result<(String, String)> {
     let table = format!(
         "{}\n{}",
         table.trim_end(),
-        validate::screen::totals(&report).replace("\n", "\n\n")
+        validate::screen::totals(&report).replace('\n', "\n\n")
     );
     Ok((table.trim_end().to_owned(), worst.trim_end().to_owned()))
 }

@@ -309,7 +309,7 @@ fn training(
     });
     let global_batch = args.global_batch.or(settings.global_batch).unwrap_or_else(|| {
         let exact = (DEFAULT_TOKENS as f64 / seq_len.max(1) as f64).max(1.0);
-        let batch = 1u64 << (exact.log2().round() as u32).min(24);
+        let batch = 1u64 << (exact.log2().round() as u32).min(20);
         assumed.push(format!("--global-batch {batch}"));
         batch
     });

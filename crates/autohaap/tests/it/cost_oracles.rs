@@ -161,11 +161,15 @@ fn simumax_memory_from_the_products_own_model() {
             // Iteration time: it rests on the tool's own efficiency tables.
             "O155" => {}
             "O156" => {
-                for (found, wanted) in peak.iter().zip(row.expected.as_array().expect("two stages")) {
+                // 5 % allowed; the product reaches a tenth of it on the first stage. On the last one the tool puts the
+                // logits' gradient beside the probabilities; the product writes it over them, as measured runs do (the
+                // group `sim` of the published rows).
+                let tolerances = [0.005, 0.02];
+                let wanted = row.expected.as_array().expect("two stages");
+                for ((found, wanted), tolerance) in peak.iter().zip(wanted).zip(tolerances) {
                     let wanted = wanted.as_f64().expect("a number");
                     println!("{} {}: {found:.4} against {wanted}", row.id, row.quantity);
-                    // 5 % allowed; the product reaches a tenth of it.
-                    close(*found, wanted, 0.005);
+                    close(*found, wanted, tolerance);
                 }
             }
             // Exact product behind it: 4,015,652,864 parameters of 9 bytes; the row has four decimals.

@@ -3,7 +3,7 @@
 use super::state::{Engine, Kind, Load};
 use crate::simulate::action::Work;
 
-impl<'p> Engine<'p> {
+impl Engine<'_> {
     /// Blocking exchanges: input alone or fused with the send before it when the direction turns.
     pub(super) fn advance_blocking(&mut self, lane: usize) {
         let program = self.program;

@@ -4,7 +4,7 @@ use super::Interval;
 use super::state::{Engine, FREE, Kind, Load};
 use crate::simulate::action::Action;
 
-impl<'p> Engine<'p> {
+impl Engine<'_> {
     pub(super) fn advance(&mut self, lane: usize) {
         let program = self.program;
         let (c, rank) = (self.lanes[lane].chain, self.lanes[lane].rank);

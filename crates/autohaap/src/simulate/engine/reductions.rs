@@ -3,7 +3,7 @@
 use super::state::{Engine, Kind, Load};
 use crate::simulate::action::Work;
 
-impl<'p> Engine<'p> {
+impl Engine<'_> {
     /// The last backward of a stage ends at `end`.
     pub(super) fn stage_done(&mut self, c: usize, stage: usize, work: Work, end: f64) {
         let times = &self.program.chains[c].stages[stage];

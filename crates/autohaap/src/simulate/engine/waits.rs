@@ -3,7 +3,7 @@
 use super::state::Engine;
 use crate::simulate::deadlock::Wait;
 
-impl<'p> Engine<'p> {
+impl Engine<'_> {
     /// What a lane waits for.
     pub(super) fn wait(&self, lane: usize) -> Option<Wait> {
         let state = &self.lanes[lane];
