@@ -129,7 +129,7 @@ fn check(browser: &Path, folder: &Path, plan: &Path, page: &Path) -> Result<Stri
         );
         ensure!(dom.contains("class=\"js\""), "scripts do not run");
         lanes = dom.matches("class=\"lane c").count();
-        bars = dom.matches("class=\"track\" tabindex").count();
+        bars = dom.matches("class=\"track\" style=\"--limit").count();
         let paths = dom.matches("<path class=\"f\"").count();
         ensure!(
             lanes > 0 && paths >= lanes,
