@@ -93,14 +93,15 @@ def _beat(run: Run, rank: int) -> None:
     (run.folder / f"heartbeat-{rank}").touch()
 
 
-def _trace(run: Run, rank: int, step: int, began: float, measured: Measured) -> None:
+def _trace(run: Run, rank: int, step: int, began: float, measured: Measured, device: torch.device) -> None:
     """Spans of a step in Chrome's trace format, and the times per stage and kind of work."""
     events = [
         {"name": n, "cat": n.lstrip("0123456789")[0], "ph": "X", "pid": 0, "tid": rank,
          "ts": 1e6 * (a - began), "dur": 1e6 * (b - a)}
         for n, a, b in measured.spans
     ]
-    (run.folder / f"trace-{rank}.json").write_text(json.dumps({"step": step, "traceEvents": events}))
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    (run.folder / f"trace-{rank}.json").write_text(json.dumps({"step": step, "device": name, "traceEvents": events}))
 
 
 def train(run: Run) -> None:
@@ -151,7 +152,7 @@ def train(run: Run) -> None:
         dist.barrier()
         seconds = time.perf_counter() - began
         if step + 1 == run.steps or step == first + 1:
-            _trace(run, rank, step, began, measured)
+            _trace(run, rank, step, began, measured, device)
         if progress is not None:
             record = {
                 "step": step + 1, "loss": float(loss), "gradient_norm": norm, "step_time_s": seconds,

@@ -88,6 +88,8 @@ pub(crate) enum Command {
     Launch(LaunchArgs),
     /// Plan again after a node was lost, slowed down or added.
     Replan(ReplanArgs),
+    /// Lay plans, restricted spaces, or a run and its prediction side by side.
+    Compare(CompareArgs),
     /// Prove that a plan file is legal, or list every violation.
     Check(CheckArgs),
     /// Write a self-contained HTML page about a plan file.
@@ -232,6 +234,48 @@ pub(crate) struct PlanArgs {
     pub(crate) output: Option<PathBuf>,
 }
 
+/// `autohaap compare`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  autohaap compare mine.json best.json\n  autohaap compare plan.json --measured run/attempt-0/measured.json\n  \
+autohaap compare --spaces uniform,metis,sailor --model llama-3.1-8b --cluster \"1x8 A100-80G + 1x8 H800 @ ib:8x200Gb\""
+)]
+pub(crate) struct CompareArgs {
+    /// Plan files; the first is the one that others are compared with.
+    #[arg(value_name = "PLAN", required_unless_present = "spaces")]
+    pub(crate) plans: Vec<String>,
+    /// Lay this run's times beside the prediction of its plan: the `measured.json` of an attempt.
+    #[arg(long, value_name = "FILE", conflicts_with = "spaces")]
+    pub(crate) measured: Option<String>,
+    /// The best plan of each of these spaces against the full one, for one model and cluster; `all` is every space.
+    #[arg(long, value_name = "A,B,C", value_delimiter = ',', requires_all = ["model", "cluster"], conflicts_with = "plans")]
+    pub(crate) spaces: Vec<String>,
+    /// Model of `--spaces`: as for `plan`.
+    #[arg(short, long, value_name = "PATH|PRESET", requires = "spaces")]
+    pub(crate) model: Option<String>,
+    /// Cluster of `--spaces`: as for `plan`.
+    #[arg(short, long, value_name = "FILE|SHORTHAND", requires = "spaces")]
+    pub(crate) cluster: Option<String>,
+    /// Tokens per sequence, as for `plan`.
+    #[arg(long, value_name = "N", requires = "spaces")]
+    pub(crate) seq: Option<u64>,
+    /// Sequences per optimizer step, as for `plan`.
+    #[arg(long, value_name = "N", requires = "spaces")]
+    pub(crate) global_batch: Option<u64>,
+    /// Number format, as for `plan`.
+    #[arg(long, value_enum, value_name = "P", requires = "spaces")]
+    pub(crate) precision: Option<PrecisionArg>,
+    /// ZeRO level, as for `plan`; a space may allow fewer.
+    #[arg(long, value_name = "Z", value_parser = clap::value_parser!(u8).range(0..=3), requires = "spaces")]
+    pub(crate) zero: Option<u8>,
+    /// Time for all searches together, for example `60s`.
+    #[arg(long, value_name = "TIME", requires = "spaces")]
+    pub(crate) time_limit: Option<String>,
+    /// Threads.
+    #[arg(long, value_name = "N", env = "AUTOHAAP_JOBS", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+}
+
 /// `autohaap estimate`.
 #[derive(Debug, Args)]
 #[command(
@@ -359,6 +403,9 @@ pub(crate) struct ReplanArgs {
     /// More nodes like one, for example `node0=2`; repeat for more.
     #[arg(long, value_name = "NODE=COUNT")]
     pub(crate) add: Vec<String>,
+    /// Search as long as `plan` does, with a proven bound, instead of answering within a second.
+    #[arg(long)]
+    pub(crate) thorough: bool,
     /// Write the new plan here.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

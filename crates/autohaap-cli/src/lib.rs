@@ -119,6 +119,7 @@ pub fn run(argv: impl IntoIterator<Item = OsString>) -> ExitStatus {
         Some(Command::Simulate(a)) => cmd::simulate::run(&cli, a),
         Some(Command::Launch(a)) => cmd::launch::run(&cli, a),
         Some(Command::Replan(a)) => cmd::replan::run(&cli, a),
+        Some(Command::Compare(a)) => cmd::compare::run(&cli, a),
         Some(Command::Check(a)) => cmd::check::run(&cli, a),
         Some(Command::Report(a)) => cmd::report::run(&cli, a),
         Some(Command::Model(a)) => cmd::model::run(&cli, a),

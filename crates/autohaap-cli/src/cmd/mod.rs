@@ -1,6 +1,7 @@
 //! One file per verb.
 
 pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod devices;
 pub(crate) mod estimate;
 pub(crate) mod import;

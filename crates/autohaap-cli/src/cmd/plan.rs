@@ -18,17 +18,17 @@ use crate::budget::Watch;
 use crate::{ExitStatus, Failure, config, gather, input, output, ui};
 
 /// Everything the search needs, read and checked.
-struct Question {
-    read: ModelInput,
-    cluster: Cluster,
-    training: Training,
+pub(super) struct Question {
+    pub(super) read: ModelInput,
+    pub(super) cluster: Cluster,
+    pub(super) training: Training,
     gap: Option<f64>,
-    limit: Option<Duration>,
-    settings: config::Settings,
+    pub(super) limit: Option<Duration>,
+    pub(super) settings: config::Settings,
 }
 
 /// Reads all inputs before any problem is reported, so that one run shows the problems of all of them.
-fn question(cli: &Cli, args: &PlanArgs, assumed: &mut Vec<String>) -> Result<Question, Failure> {
+pub(super) fn question(cli: &Cli, args: &PlanArgs, assumed: &mut Vec<String>) -> Result<Question, Failure> {
     let mut problems = Problems::new();
     gather(&mut problems, available(args))?;
     let inputs = [args.model.as_str(), args.cluster.as_str()];
@@ -146,30 +146,26 @@ const MAX_MICRO_BATCH: u32 = 8;
 /// Tokens of the default global batch.
 const DEFAULT_TOKENS: u64 = 4 << 20;
 
-/// Runs the verb.
-pub(crate) fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitStatus, Failure> {
-    let mut assumed = Vec::new();
-    let Question {
-        read,
-        cluster,
-        training,
-        gap,
-        limit,
-        settings,
-    } = question(cli, args, &mut assumed)?;
-    if let Some(jobs) = args.jobs.or(settings.jobs) {
+/// Sets the number of threads of the searches of this process.
+pub(super) fn threads(jobs: Option<u16>) {
+    if let Some(jobs) = jobs {
         // The pool can be set once per process.
         let _ = rayon::ThreadPoolBuilder::new()
             .num_threads(usize::from(jobs))
             .build_global();
     }
+}
+
+/// How the search runs for these flags.
+pub(super) fn options(args: &PlanArgs, asked: &Question) -> SearchOptions {
     let space = NamedSpace::by_name(&args.space);
-    let options = SearchOptions {
+    let settings = &asked.settings;
+    SearchOptions {
         method: match args.method {
             MethodArg::Auto => Method::Auto,
             MethodArg::Brute => Method::Brute,
         },
-        gap,
+        gap: asked.gap,
         top: args.top.min(50),
         seed: args.seed,
         zero: match args.zero.or(settings.zero) {
@@ -185,7 +181,24 @@ pub(crate) fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitStatus, Failure> {
             .or(settings.max_micro_batch)
             .unwrap_or(MAX_MICRO_BATCH)
             .clamp(1, 64),
-    };
+        start: Vec::new(),
+        quick: false,
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitStatus, Failure> {
+    let mut assumed = Vec::new();
+    let asked = question(cli, args, &mut assumed)?;
+    threads(args.jobs.or(asked.settings.jobs));
+    let options = options(args, &asked);
+    let Question {
+        read,
+        cluster,
+        training,
+        limit,
+        ..
+    } = asked;
     let watch = Watch::start(limit, !cli.no_progress && !cli.quiet);
     let outcome = search(&read.model, &cluster, &training, &options, &watch);
     watch.finish();

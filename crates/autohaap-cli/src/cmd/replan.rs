@@ -10,14 +10,20 @@ use crate::args::{Cli, ReplanArgs};
 use crate::budget::Watch;
 use crate::{ExitStatus, Failure, input, output};
 
+/// Largest micro-batch tried, as in `plan`.
+const MAX_MICRO_BATCH: u32 = 8;
 /// Lines of moves that the screen shows.
 const SHOWN: usize = 12;
 
 /// The best plan of the old plan's model and training on the changed cluster.
-pub(crate) fn search(plan: &Plan, change: &Change) -> Result<Plan, Failure> {
+pub(crate) fn search(plan: &Plan, change: &Change, quick: bool) -> Result<Plan, Failure> {
     let cluster = changed(plan, change)?;
     let options = SearchOptions {
         zero: vec![plan.training.zero],
+        // Work should go on: the shapes of the old plan are tried first.
+        start: plan.pipelines.clone(),
+        quick,
+        max_micro_batch: MAX_MICRO_BATCH,
         ..SearchOptions::default()
     };
     let watch = Watch::start(None, false);
@@ -49,7 +55,7 @@ pub(crate) fn run(cli: &Cli, args: &ReplanArgs) -> Result<ExitStatus, Failure> {
     };
     output::keeps_inputs(args.output.as_deref(), &[&args.plan])?;
     let began = std::time::Instant::now();
-    let new = search(&old, &change)?;
+    let new = search(&old, &change, !args.thorough)?;
     let moved = moves(&old, &new);
     let wall = began.elapsed().as_secs_f64();
     if let Some(path) = &args.output {

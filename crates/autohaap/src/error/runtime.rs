@@ -89,6 +89,14 @@ pub static BAD_REPLAN: Code = Code {
     page: "`--without node0` or `--without node0:3` leaves devices out, `--slow node0=1.8x` makes a node slower, \
 `--add node0=2` adds two nodes like `node0`. Names are those of the plan's cluster, factors between 0.01 and 1000.",
 };
+/// Measured times of a run that cannot be used.
+pub static MEASURED: Code = Code {
+    id: "E612",
+    title: "measured times belong to the plan that was run",
+    page: "`autohaap launch` writes `measured.json` beside the `plan.json` of each attempt: times of the step and of every \
+replica's work. `autohaap compare plan.json --measured measured.json` lays them beside the prediction; both files must be of \
+the same attempt, times finite and not negative.",
+};
 
 /// All codes of this area.
 pub static ALL: &[&Code] = &[
@@ -103,4 +111,5 @@ pub static ALL: &[&Code] = &[
     &TRAINING_FILE,
     &WORKER_LOST,
     &BAD_REPLAN,
+    &MEASURED,
 ];

@@ -3,6 +3,7 @@
 //! A run is a folder: `plan.json`, `run.json` for the ranks, one log per rank, `steps.jsonl`, traces and checkpoints. This
 //! module makes its contents as values; the command writes files and starts processes.
 
+mod measured;
 mod package;
 mod ranks;
 mod refuse;
@@ -10,6 +11,7 @@ mod scripts;
 mod times;
 mod training_file;
 
+pub use measured::{MEASURED, Measured, Spans, StageTimes, profile};
 pub use package::{PACKAGE, TORCH};
 pub use ranks::{Rank, ranks};
 pub use refuse::refuse;

@@ -4,6 +4,7 @@
 //! [`LINES`] lines long: [`screen`] is the last step of each and holds the width.
 
 mod answers;
+mod compare_screen;
 mod comparison;
 mod explain;
 mod html;
@@ -14,6 +15,7 @@ mod stages;
 mod words;
 
 pub use answers::{check_screen, estimate_screen, infeasible_screen, page_screen};
+pub use compare_screen::{Compared, Figures, compare_screen, measured_screen};
 pub use html::{Page, html_page};
 pub use inputs::{columns, device_screen, devices_screen, model_screen};
 pub use plan_screen::{Context, plan_screen};

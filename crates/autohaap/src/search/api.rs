@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::restriction::NamedSpace;
-use crate::plan::Plan;
+use crate::plan::{Pipeline, Plan};
 use crate::units::Seconds;
 
 /// How the search runs.
@@ -23,6 +23,10 @@ pub struct SearchOptions {
     pub max_micro_batch: u32,
     /// Answer only with plans of this space; `None` is the full one.
     pub space: Option<&'static NamedSpace>,
+    /// Pipelines of a known plan to start from; those that the cluster cannot hold are left out.
+    pub start: Vec<Pipeline>,
+    /// Answer soon: fewer rounds, the bound by capacity only, no alternatives of device groups.
+    pub quick: bool,
 }
 
 impl Default for SearchOptions {
@@ -35,6 +39,8 @@ impl Default for SearchOptions {
             zero: vec![1],
             max_micro_batch: 16,
             space: None,
+            start: Vec::new(),
+            quick: false,
         }
     }
 }

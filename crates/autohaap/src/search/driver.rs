@@ -13,13 +13,13 @@ use super::space::Space;
 use super::table::Table;
 use super::template::Template;
 use super::tighten::tighten;
-use super::{bound, brute, lattice};
+use super::{bound, brute, lattice, warm};
 use crate::cluster::Cluster;
 use crate::cost::atom::Setting;
 use crate::cost::price::{Cache, price};
 use crate::error::{Problem, Problems, search as codes};
 use crate::model::Model;
-use crate::plan::{Alternatives, Phase, Plan, ProfileRecord, SearchRecord, Training};
+use crate::plan::{Alternative, Alternatives, Phase, Plan, ProfileRecord, SearchRecord, Training};
 use crate::units::Seconds;
 
 /// Devices up to which the exhaustive search is tried.
@@ -145,7 +145,7 @@ pub fn search(
     clock.phase("baselines", priced);
 
     let counts = spaces[0].counts();
-    let effort = effort(&spaces[0]);
+    let effort = if options.quick { QUICK } else { effort(&spaces[0]) };
     let floors: Vec<f64> = tables.iter().map(|t| bound::capacity(t, &counts)).collect();
     let mut floor = floors.iter().copied().fold(f64::INFINITY, f64::min);
     if !floor.is_finite() {
@@ -188,6 +188,7 @@ pub fn search(
         if let Some(best) = ranked.iter().map(|r| r.step).min_by(f64::total_cmp) {
             solver.aim(best);
         }
+        solver.start(&warm::templates(table, &options.start));
         solver.run(floor);
         ranked.extend(solver.ranked().into_iter().take(8).map(|c| found(c, zero)));
         if let Some(at) = solver.first_plan {
@@ -205,7 +206,7 @@ pub fn search(
 
     // Small clusters: close the gap by enumeration, as far as the work limit goes.
     let mut complete = false;
-    if counts.iter().sum::<u32>() <= LATTICE_DEVICES && options.space.is_none() && !stop() {
+    if counts.iter().sum::<u32>() <= LATTICE_DEVICES && options.space.is_none() && !options.quick && !stop() {
         complete = true;
         let work = LATTICE_WORK / u64::from(counts.iter().sum::<u32>().max(1));
         for (table, &zero) in tables.iter().zip(&levels) {
@@ -240,7 +241,7 @@ pub fn search(
     if complete {
         bound_s = best.step;
         bound_kind = "exhaustive: every plan with a lower bound below it was priced";
-    } else if !stop() {
+    } else if !options.quick && !stop() {
         let refuted = tighten(&tables, &counts, &duals, [floor, best.step], options.gap, &stop);
         if refuted > bound_s {
             bound_s = refuted;
@@ -264,6 +265,9 @@ pub fn search(
     clock.phase("simulation", simulated.count);
     // A search on fewer classes may find what the search on all missed.
     let (fastest, without) = loop {
+        if options.quick {
+            break not_asked();
+        }
         let index = levels.iter().position(|&z| z == best.zero).unwrap_or(0);
         let pool = pools.get(index).map_or(&[][..], Vec::as_slice);
         let (fastest, without, better) = groups(&tables[index], pool, &counts, &best, budget);
@@ -365,6 +369,27 @@ fn effort(space: &Space<'_>) -> Effort {
             falls: 1,
         },
     }
+}
+
+/// Effort of a search that answers soon.
+const QUICK: Effort = Effort {
+    rounds: 1,
+    beam: 2,
+    pack_nodes: 5_000,
+    polish: 30,
+    finalists: 1,
+    falls: 4,
+};
+
+/// Device groups of a search that answers soon.
+fn not_asked() -> (Alternative, BTreeMap<String, Alternative>) {
+    let none = Alternative {
+        label: "fastest class only".into(),
+        feasible: false,
+        step_time_s: None,
+        reason: "not worked out: a quick search was asked for".into(),
+    };
+    (none, BTreeMap::new())
 }
 
 /// No plan of a named space was found: not a proof, since the search works on the full space and keeps its members.

@@ -41,6 +41,7 @@ mod space;
 mod table;
 mod template;
 mod tighten;
+mod warm;
 
 pub use api::*;
 pub use driver::search;

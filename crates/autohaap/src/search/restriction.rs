@@ -101,9 +101,10 @@ pub struct NamedSpace {
 pub static SPACES: &[NamedSpace] = &[
     NamedSpace {
         name: "alpa",
-        summary: "devices of one type, layers free, TP and replicas per stage free",
+        summary: "devices of one type (the others idle), layers free, TP and replicas per stage free",
         wider: "degrees per operator are those of the stage; submesh shapes are not limited",
         rules: Rules {
+            all_devices: false,
             types: (1, 1),
             mixed_stages: false,
             ..GRID
@@ -180,11 +181,12 @@ pub static SPACES: &[NamedSpace] = &[
     },
     NamedSpace {
         name: "oobleck",
-        summary: "devices of one type, pipelines of different depth and micro-batch count, one micro-batch size",
+        summary: "devices of one type (the others idle), pipelines of different depth and count, one micro-batch size",
         wider: "pipelines need not be whole nodes",
         rules: Rules {
             one_grid: false,
             one_count: false,
+            all_devices: false,
             types: (1, 1),
             ..GRID
         },

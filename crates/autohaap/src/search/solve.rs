@@ -110,6 +110,31 @@ impl<'t, 'a> Solver<'t, 'a> {
         }
     }
 
+    /// Starts from a whole plan, a template per pipeline; what the devices cannot hold together is left for packing.
+    pub(super) fn start(&mut self, templates: &[Template]) {
+        self.seed(templates.iter());
+        let mut left = self.counts.clone();
+        let held = |left: &mut Vec<u32>, template: &&Template| {
+            let counts = template.counts(left.len());
+            let fits = counts.iter().zip(left.iter()).all(|(n, l)| n <= l);
+            if fits {
+                left.iter_mut().zip(counts).for_each(|(l, n)| *l -= n);
+            }
+            fits
+        };
+        let kept: Vec<Lane> = templates
+            .iter()
+            .filter(|t| held(&mut left, t))
+            .map(|t| Lane {
+                template: t.clone(),
+                copies: 1,
+            })
+            .collect();
+        if !kept.is_empty() {
+            self.offer(&Draft::new(kept, "the plan it started from"));
+        }
+    }
+
     /// A step time known from elsewhere, seconds: the search starts below it.
     pub(super) fn aim(&mut self, step: f64) {
         self.aim = Some(step);
@@ -243,7 +268,7 @@ impl<'t, 'a> Solver<'t, 'a> {
             high = self.best_step().unwrap_or(high * 2.5);
             tries += 1;
         }
-        self.equal_shares();
+        self.equal_shares(high);
         let Some(mut best) = self.best_step() else { return };
         let mut low = floor.min(best);
         while rounds > 0 && low < best * 0.995 && !self.stopped() {
@@ -263,13 +288,22 @@ impl<'t, 'a> Solver<'t, 'a> {
         self.finish();
     }
 
-    /// Plans of equal pipelines at falling step times, until two rounds in a row bring nothing.
-    fn equal_shares(&mut self) {
+    /// Plans of equal pipelines at falling step times, until two rounds in a row bring nothing. Without any plan yet (a named
+    /// space may hold none of those seen) the time falls from `high` all the same.
+    fn equal_shares(&mut self, high: f64) {
         let prices = bound::price_guesses(self.table, &self.counts).swap_remove(0);
         let mut failures = 0;
         let mut shrink = 0.97;
+        let mut unmet = high;
         for _ in 0..self.effort.falls {
-            let Some(best) = self.best_step() else { return };
+            let best = match self.best_step() {
+                Some(best) => best,
+                None if self.table.space.named.is_none() => return,
+                None => {
+                    unmet *= 0.7;
+                    unmet / shrink
+                }
+            };
             if failures == self.effort.falls.min(2) || self.stopped() {
                 return;
             }
@@ -289,6 +323,9 @@ impl<'t, 'a> Solver<'t, 'a> {
                     return;
                 }
                 self.offer(&Draft::new([Lane { template, copies }], "equal pipelines"));
+            }
+            if self.candidates.is_empty() {
+                continue;
             }
             if self.best_step().is_some_and(|now| now < best * (1.0 - 1e-3)) {
                 failures = 0;

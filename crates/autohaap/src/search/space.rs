@@ -51,6 +51,8 @@ pub(super) struct Space<'a> {
     pub(super) parameters: (f64, f64),
     /// Plans of this named space only; `None` is all.
     pub(super) named: Option<&'static NamedSpace>,
+    /// Whether activations may be computed again.
+    pub(super) recompute: bool,
 }
 
 /// Largest micro-batch of a dense model: replicas of a stage times rows of each.
@@ -123,6 +125,7 @@ impl<'a> Space<'a> {
             max_rows,
             parameters,
             named: None,
+            recompute: true,
         }
     }
 
@@ -133,6 +136,7 @@ impl<'a> Space<'a> {
             self.tps
                 .retain(|tp| *tp <= rules.tp_most && (!rules.tp_power_of_two || tp.is_power_of_two()));
             self.cps.retain(|cp| *cp == 1);
+            self.recompute = rules.recompute;
         }
         self
     }

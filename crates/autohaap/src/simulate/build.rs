@@ -13,7 +13,7 @@ use crate::error::{Problem, Problems, simulate as codes};
 use crate::plan::{Pipeline, ScheduleKind};
 
 /// Pipelines whose virtual stages carry the replicas of the stage that owns their devices.
-pub(super) fn expanded(pipelines: &[Pipeline]) -> Vec<Pipeline> {
+pub fn expanded(pipelines: &[Pipeline]) -> Vec<Pipeline> {
     let mut all = pipelines.to_vec();
     for pipeline in &mut all {
         for s in 0..pipeline.stages.len() {

@@ -35,6 +35,7 @@ use crate::model::Model;
 use crate::plan::{Pipeline, Plan, Training};
 use crate::units::Seconds;
 
+pub use build::expanded;
 pub use options::{Choice, Name, Options, SlowLink};
 pub use timeline::{Device, Lane, Link, PoolUse, Span, SpanKind, Timeline, WEIGHT_GRAD_KEEPS};
 

@@ -11,6 +11,7 @@ mod cost_memory;
 mod cost_oracles;
 mod cost_price;
 mod cost_support;
+mod launch_measured;
 mod model;
 mod mutations;
 mod named_spaces;

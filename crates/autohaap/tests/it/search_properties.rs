@@ -157,7 +157,7 @@ pub(crate) fn preset(id: &str) -> Model {
     input.model
 }
 
-fn medium(id: &str, devices: &str, seq_len: u64, global_batch: u64) -> Instance {
+pub(crate) fn medium(id: &str, devices: &str, seq_len: u64, global_batch: u64) -> Instance {
     let cluster: Cluster = parse_cluster(devices, "--cluster").unwrap_or_else(|p| panic!("{devices}: {p}"));
     Instance {
         seed: 0,
@@ -255,6 +255,34 @@ fn bounds_of_more_devices_stay_below_plans_of_fewer() {
             "{nodes} nodes: bound {} above a plan of {shortest}",
             bound(&found)
         );
+    }
+}
+
+/// A quick search that starts from a plan answers at least as well on the same cluster, and with a legal plan on less of it.
+#[test]
+fn a_quick_search_starts_from_the_plan_it_is_given() {
+    for devices in [
+        "1x8 A100-80G + 1x8 V100-32G @ ib:100Gb",
+        "3x4 A100-40G @ ib:100Gb",
+    ] {
+        let mut problem = medium("llama-3.2-1b", devices, 2048, 32);
+        let first = plan(&problem);
+        problem.options.quick = true;
+        problem.options.start.clone_from(&first.pipelines);
+        let again = plan(&problem);
+        assert!(
+            step(&again) <= step(&first) * (1.0 + 1e-9),
+            "{devices}: {} after {}",
+            step(&again),
+            step(&first)
+        );
+        assert!(bound(&again) <= step(&first));
+        problem.cluster.nodes[0].excluded = vec![3];
+        let less = plan(&problem);
+        assert!(autohaap::plan::check(&less).is_empty(), "{devices}");
+        let gone = problem.cluster.device_name(0, 3);
+        let all = || less.pipelines.iter().flat_map(|p| &p.stages);
+        assert!(!all().flat_map(|s| &s.replicas).any(|r| r.devices.contains(&gone)));
     }
 }
 

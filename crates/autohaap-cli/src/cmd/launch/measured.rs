@@ -1,10 +1,11 @@
 //! What a run measured, beside what was predicted.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use autohaap::launch::ranks;
+use autohaap::launch::{Measured, Spans, profile, ranks};
 use autohaap::plan::Plan;
-use serde_json::{Value, json};
+use autohaap::report;
+use serde_json::Value;
 
 use super::folder::Run;
 use super::note;
@@ -27,9 +28,9 @@ fn step_time(run: &Run) -> Option<f64> {
     (!steady.is_empty()).then(|| steady.iter().sum::<f64>() / steady.len() as f64)
 }
 
-/// Mean seconds of each kind of work of a stage on a rank, from the trace of its last step.
-fn work(run: &Run, rank: usize) -> BTreeMap<(usize, char), (f64, u32)> {
-    let mut found: BTreeMap<(usize, char), (f64, u32)> = BTreeMap::new();
+/// The trace of a rank's last step: its device, and the seconds of each kind of work.
+fn trace(run: &Run, rank: usize) -> (Option<String>, Spans) {
+    let mut found = Spans::new();
     let text = std::fs::read_to_string(run.folder.join(format!("trace-{rank}.json"))).unwrap_or_default();
     let trace: Value = serde_json::from_str(&text).unwrap_or_default();
     for event in trace["traceEvents"].as_array().into_iter().flatten() {
@@ -45,63 +46,30 @@ fn work(run: &Run, rank: usize) -> BTreeMap<(usize, char), (f64, u32)> {
             entry.1 += 1;
         }
     }
-    found
+    (trace["device"].as_str().map(str::to_owned), found)
 }
 
-/// Writes `measured.json` and shows the table.
-pub(super) fn report(cli: &Cli, plan: &Plan, run: &Run) -> Result<(), Failure> {
+/// Writes `measured.json` and the profile, and shows the table.
+pub(super) fn report(cli: &Cli, plan: &Plan, run: &Run, scale: Option<f64>) -> Result<(), Failure> {
     let Some(step) = step_time(run) else {
         return Ok(());
     };
     let simulation = super::simulation(plan)?;
-    let predicted = simulation.timeline.step_time.0;
-    let all = ranks(plan);
-    let mut stages = Vec::new();
-    note(
-        cli,
-        &format!("step {step:.4} s measured, {predicted:.4} s predicted for the planned devices"),
-    );
-    note(
-        cli,
-        "pipeline stage   forward s measured / predicted   backward s measured / predicted",
-    );
-    for (p, pipeline) in plan.pipelines.iter().enumerate() {
-        for (s, stage) in pipeline.stages.iter().enumerate() {
-            let owner = stage
-                .on_stage
-                .and_then(|o| pipeline.stages.get(o))
-                .unwrap_or(stage);
-            let holders = owner.replicas.iter().flat_map(|r| &r.devices);
-            let (mut forward, mut backward) = (0.0_f64, 0.0_f64);
-            for device in holders {
-                let Some(rank) = all.iter().position(|r| r.device == *device) else {
-                    continue;
-                };
-                let times = work(run, rank);
-                let mean = |kind| times.get(&(s, kind)).map_or(0.0, |(sum, n)| sum / f64::from(*n));
-                // The slowest device sets the pace of a stage.
-                forward = forward.max(mean('F'));
-                backward = backward.max(mean('B') + mean('I') + mean('W'));
-            }
-            let planned = simulation.program.chains.get(p).and_then(|c| c.stages.get(s));
-            let (f, b) = planned.map_or((0.0, 0.0), |w| (w.forward, w.backward));
-            note(
-                cli,
-                &format!("{p:>8} {s:>5}   {forward:>18.6} / {f:<12.6} {backward:>19.6} / {b:.6}"),
-            );
-            stages.push(json!({
-                "pipeline": p, "stage": s, "forward_s": forward, "backward_s": backward,
-                "predicted_forward_s": f, "predicted_backward_s": b,
-            }));
-        }
+    let traces: Vec<(Option<String>, Spans)> = (0..ranks(plan).len()).map(|rank| trace(run, rank)).collect();
+    let mut hardware: BTreeSet<String> = traces.iter().filter_map(|t| t.0.clone()).collect();
+    if scale.is_some() {
+        hardware = BTreeSet::from(["virtual".to_owned()]);
     }
-    let record = json!({
-        "schema": "autohaap/measured@1",
-        "plan": plan.id,
-        "step_time_s": step,
-        "predicted_step_time_s": predicted,
-        "stages": stages,
-    });
-    output::write_file(&run.folder.join("measured.json"), &format!("{record:#}"))?;
+    let spans: Vec<Spans> = traces.into_iter().map(|t| t.1).collect();
+    let hardware: Vec<String> = hardware.into_iter().collect();
+    let measured = Measured::new(plan, &simulation, hardware, step, &spans, scale.unwrap_or(1.0));
+    let text = serde_json::to_string_pretty(&measured).unwrap_or_default() + "\n";
+    output::write_file(&run.folder.join("measured.json"), &text)?;
+    let folder = run.folder.join("profile");
+    std::fs::create_dir_all(&folder)?;
+    for (name, text) in profile(plan, &measured)?.write() {
+        output::write_file(&folder.join(name), &text)?;
+    }
+    note(cli, &report::measured_screen(&measured));
     Ok(())
 }

@@ -88,7 +88,7 @@ pub(crate) fn run(cli: &Cli, args: &LaunchArgs) -> Result<ExitStatus, Failure> {
         let lost = match ended {
             workers::Ended::Well => {
                 if meeting.node.is_none() {
-                    measured::report(cli, &plan, &run)?;
+                    measured::report(cli, &plan, &run, args.virtual_scale)?;
                 }
                 return Ok(ExitStatus::Answer);
             }
@@ -108,7 +108,7 @@ pub(crate) fn run(cli: &Cli, args: &LaunchArgs) -> Result<ExitStatus, Failure> {
             without: vec![device],
             ..Change::default()
         };
-        let new = cmd::replan::search(&plan, &change)?;
+        let new = cmd::replan::search(&plan, &change, true)?;
         let moved = moves(&plan, &new);
         let bytes: f64 = moved.iter().map(|m| m.bytes.0).sum();
         note(

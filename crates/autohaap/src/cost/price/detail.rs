@@ -1,10 +1,12 @@
 //! What a plan's simulation is made of: seconds, bytes and devices of every stage, boundary and gradient segment,
 //! without any order of work.
 
+use std::sync::Arc;
+
 use super::{
     Cache, Member, PricedPipeline, boundary, link, member_memory, modes, one_stage, structure, sync,
 };
-use crate::cost::atom::{PhaseTime, Setting};
+use crate::cost::atom::{AtomCost, PhaseTime, ReplicaShape, Setting};
 use crate::cost::pipeline::{Run, StageTime};
 use crate::error::Problems;
 use crate::plan::{MemoryItems, Pipeline, Recompute, ScheduleKind};
@@ -78,6 +80,19 @@ pub struct StageDetail {
     pub optimizer: Seconds,
     /// Devices in plan order.
     pub devices: Vec<DeviceDetail>,
+    /// The replicas, each once per device type in it.
+    pub members: Vec<MemberDetail>,
+}
+
+/// Devices of one type in one replica.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemberDetail {
+    /// Replica of the stage.
+    pub replica: usize,
+    /// The replica as its costs depend on it.
+    pub shape: ReplicaShape,
+    /// Costs of all atoms of the model on it, those outside of the stage included.
+    pub costs: Arc<Vec<AtomCost>>,
 }
 
 /// One device of a stage.
@@ -275,6 +290,15 @@ fn stage(setting: &Setting<'_>, pipeline: &Pipeline, s: usize, pricing: &PricedP
         atom_backward: priced.atom_backward.iter().map(|&t| Seconds(t)).collect(),
         optimizer: Seconds(priced.optimizer),
         devices: devices.into_iter().map(|(_, _, device)| device).collect(),
+        members: priced
+            .members
+            .iter()
+            .map(|m| MemberDetail {
+                replica: m.replica,
+                shape: m.shape.clone(),
+                costs: m.costs.clone(),
+            })
+            .collect(),
     }
 }
 

@@ -19,7 +19,8 @@ use crate::plan::{MemoryItems, Pipeline, PointToPointMode, Recompute, ScheduleKi
 use crate::units::Seconds;
 
 pub use detail::{
-    BoundaryDetail, Communication, Detail, DeviceDetail, PipelineDetail, SegmentDetail, StageDetail, detail,
+    BoundaryDetail, Communication, Detail, DeviceDetail, MemberDetail, PipelineDetail, SegmentDetail,
+    StageDetail, detail,
 };
 pub use place::Place;
 pub use predict::price;

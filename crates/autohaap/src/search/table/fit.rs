@@ -133,6 +133,9 @@ impl Row {
         if fits(none) {
             return Some(times.with(range.0, range.1, none));
         }
+        if !space.recompute {
+            return None;
+        }
         let length = (range.1 - range.0) as u32;
         let mut best: Option<Fit> = None;
         let mut offer = |full: u32, selective: bool| {
@@ -192,6 +195,9 @@ impl Row {
         let plain = self.deepest_with(space, range, most, choice(0, false), holders);
         if plain == most {
             return Depths { plain, any: most };
+        }
+        if !space.recompute {
+            return Depths { plain, any: plain };
         }
         let full = self.deepest_with(space, range, most, choice(length, false), holders);
         let mut any = plain.max(full);
