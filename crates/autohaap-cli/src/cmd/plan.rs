@@ -9,7 +9,7 @@ use autohaap::model::{Model, ModelInput};
 use autohaap::plan::{AttentionKernel, EngineSemantics, Optimizer, PointToPointMode, Training};
 use autohaap::profile::attach;
 use autohaap::report::{self, Context};
-use autohaap::search::{Infeasible, Method, NamedSpace, Outcome, SPACES, SearchOptions, StopReason, search};
+use autohaap::search::{Infeasible, Method, NamedSpace, Outcome, SPACES, SearchOptions, StopReason, batch_sizes, search};
 
 use clap::ValueEnum;
 
@@ -42,6 +42,13 @@ pub(super) fn question(cli: &Cli, args: &PlanArgs, assumed: &mut Vec<String>) ->
     let limit = args.time_limit.as_ref().or(settings.time_limit.as_ref());
     let limit = gather(&mut problems, limit.map(|t| input::time(t)).transpose())?;
     let named = gather(&mut problems, Named::new(args, &settings))?;
+    gather(
+        &mut problems,
+        batch_sizes(
+            args.global_batch.or(settings.global_batch),
+            args.seq.or(settings.seq),
+        ),
+    )?;
     if args.model == "-" && args.cluster == "-" {
         problems.push(
             Problem::new(

@@ -4,27 +4,41 @@ use crate::cluster::Cluster;
 use crate::error::{Problem, Problems, search as codes};
 use crate::model::Model;
 use crate::plan::{Idle, Pipeline, Training};
-pub(super) fn validate(model: &Model, cluster: &Cluster, training: &Training) -> Result<(), Problems> {
+
+/// Sequences per step and tokens per sequence, each where it is known, against the sizes a plan can have.
+///
+/// # Errors
+///
+/// `E501` for each that is zero or too large.
+pub fn batch_sizes(global_batch: Option<u64>, seq_len: Option<u64>) -> Result<(), Problems> {
     let mut problems = Problems::new();
-    if training.global_batch == 0 || training.global_batch > 1 << 20 {
+    if let Some(batch) = global_batch.filter(|b| !(1..=1 << 20).contains(b)) {
         problems.push(
             Problem::new(
                 &codes::BAD_BATCH,
                 "global_batch",
-                format!("a global batch of `{}` sequences", training.global_batch),
+                format!("a global batch of `{batch}` sequences"),
             )
             .hint("give 1 to 1,048,576 sequences, for example `--global-batch 256`"),
         );
     }
-    if training.seq_len == 0 || training.seq_len > 1 << 27 {
+    if let Some(seq_len) = seq_len.filter(|s| !(1..=1 << 27).contains(s)) {
         problems.push(
             Problem::new(
                 &codes::BAD_BATCH,
                 "seq_len",
-                format!("a sequence length of `{}` tokens", training.seq_len),
+                format!("a sequence length of `{seq_len}` tokens"),
             )
             .hint("give 1 to 134,217,728 tokens, for example `--seq 4096`"),
         );
+    }
+    problems.or(())
+}
+
+pub(super) fn validate(model: &Model, cluster: &Cluster, training: &Training) -> Result<(), Problems> {
+    let mut problems = Problems::new();
+    if let Err(wrong) = batch_sizes(Some(training.global_batch), Some(training.seq_len)) {
+        problems.extend(wrong);
     }
     if model.atoms.len() < 3 {
         problems.push(

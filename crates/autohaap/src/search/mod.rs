@@ -45,4 +45,5 @@ mod warm;
 
 pub use api::*;
 pub use driver::search;
+pub use inputs::batch_sizes;
 pub use restriction::{Layers, NamedSpace, Replicas, Rules, SPACES};
