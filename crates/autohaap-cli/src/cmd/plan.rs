@@ -9,7 +9,9 @@ use autohaap::model::{Model, ModelInput};
 use autohaap::plan::{AttentionKernel, EngineSemantics, Optimizer, PointToPointMode, Training};
 use autohaap::profile::attach;
 use autohaap::report::{self, Context};
-use autohaap::search::{Infeasible, Method, NamedSpace, Outcome, SPACES, SearchOptions, StopReason, batch_sizes, search};
+use autohaap::search::{
+    Infeasible, Method, NamedSpace, Outcome, SPACES, SearchOptions, StopReason, batch_sizes, search,
+};
 
 use clap::ValueEnum;
 

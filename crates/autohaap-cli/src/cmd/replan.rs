@@ -35,6 +35,8 @@ pub(crate) fn search(plan: &Plan, change: &Change, quick: bool) -> Result<Plan, 
             simulate::record(&mut new)?;
             Ok(*new)
         }
+        // A quick search that finds nothing has proven nothing: only a whole one may say so.
+        Outcome::Infeasible(_) if quick => search(plan, change, false),
         Outcome::Infeasible(none) => Err(autohaap::error::Problem::new(
             &autohaap::error::runtime::BAD_REPLAN,
             "cluster",
